@@ -15,7 +15,7 @@ import { Notify } from "../service/notify.ts";
 import { isSafeStart } from "./safe-start.ts";
 import { fail } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
-import { outputWidth, screenOf } from "./ui/terminal.ts";
+import { outputWidth, readScreen } from "./ui/terminal.ts";
 import { printableLines, wrap } from "./ui/text.ts";
 import { joinNames } from "./ui/units.ts";
 
@@ -107,7 +107,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
 
 /** Between words, not where the terminal's line ends. */
 function wrapped(log: LogStream): Pick<LogStream, "write"> {
-  const width = () => screenOf(process.env, process.stderr.columns).width;
+  const width = () => readScreen(process.env, process.stderr.columns).width;
   return { write: (line) => log.write(`${wrap(line.trimEnd(), width())}\n`) };
 }
 

@@ -1,5 +1,5 @@
 import { freemem } from "node:os";
-import type { Problem } from "../config/problems.ts";
+import type { ConfigProblem } from "../config/problems.ts";
 import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
@@ -31,7 +31,7 @@ export interface Status {
     readonly loaded_at: number;
   };
   /** In the file as it is now. If one is an error, the last good configuration is in force. */
-  readonly problems: readonly Problem[];
+  readonly problems: readonly ConfigProblem[];
   readonly tools: readonly ToolStatus[];
   readonly gateways: readonly GatewayStatus[];
   readonly usage: UsageStatus;
@@ -147,7 +147,7 @@ export class ActionLog {
   }
 }
 
-export interface StatusDeps {
+interface StatusDeps {
   readonly version: string;
   readonly clock: Clock;
   /** clock.elapsed() when the daemon started. */
@@ -158,7 +158,7 @@ export interface StatusDeps {
   readonly configPath: string;
   readonly reload: {
     readonly snapshot: Snapshot;
-    readonly problems: readonly Problem[];
+    readonly problems: readonly ConfigProblem[];
     readonly loadedAt: number;
   };
   readonly keyHealth: KeyHealth;

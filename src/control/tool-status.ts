@@ -1,6 +1,7 @@
 import type { Config, Period, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { toolProblems } from "../doctor/tool-problems.ts";
 import { type Level, type LimitKind, takenInAll } from "../limits/counters.ts";
@@ -16,7 +17,7 @@ import type { MachinePart } from "../shared/limits.ts";
 import type { Shared } from "../shared/shared.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 
-export type ToolState =
+type ToolState =
   | "active"
   | "no-token"
   | "disabled"
@@ -61,7 +62,7 @@ export interface ToolStatus {
 }
 
 /** How the gateway refuses a key. Times are in milliseconds UTC. */
-export interface RefusedKey {
+interface RefusedKey {
   readonly cause: CauseName;
   readonly detail: CauseDetail | null;
   readonly status: number | null;
@@ -195,10 +196,8 @@ const STATE_BY_KEY = {
   refused: "key-refused",
 } as const;
 
-interface UsedUpLimit {
-  readonly problem: string;
-  /** null: it has room again before a person has read this. */
-  readonly next: string | null;
+/** next null: it has room again before a person has read this. */
+interface UsedUpLimit extends Problem {
   /** It stays used up until the owner changes it. */
   readonly isFinal: boolean;
 }

@@ -4,7 +4,7 @@ import { isIPv6, type Socket } from "node:net";
 import { endianness, release } from "node:os";
 
 /** The OS user at the other end of a connection: the one keybearer runs as, another one, or unknown because it was closed. */
-export type Peer = "ours" | "other-user" | "gone";
+type Peer = "ours" | "other-user" | "gone";
 
 const TCP4 = "/proc/net/tcp";
 const TCP6 = "/proc/net/tcp6";
@@ -129,7 +129,7 @@ async function searchTable(file: FileHandle, searches: readonly Search[]): Promi
 }
 
 /** Both ends of a connection as its other side sees them: its own first. */
-export interface Ends {
+interface Ends {
   readonly address: string;
   readonly port: number;
   readonly toAddress: string;

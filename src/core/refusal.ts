@@ -68,6 +68,16 @@ export function refuse(code: RefusalCode, message: string, retryAfter?: number):
   return retryAfter === undefined ? { code, message } : { code, message, retryAfter };
 }
 
+// What more than one module refuses with.
+
+export function shuttingDown(): Refusal {
+  return refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
+}
+
+export function toolRemoved(name: string): Refusal {
+  return refuse("token-unknown", `tool ${name} was removed while this request waited`);
+}
+
 export interface RefusalAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;

@@ -22,7 +22,7 @@ import { createServices } from "./services.ts";
 import { Shutdown } from "./shutdown.ts";
 import type { StateLock } from "./state-lock.ts";
 
-export interface DaemonOptions {
+interface DaemonOptions {
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   readonly logTo: DestinationStream;

@@ -4,18 +4,15 @@ import { background } from "../core/background.ts";
 import { EXIT, StartError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
-import { portOwner } from "../core/process-lookup.ts";
+import { describePortOwner } from "../core/process-lookup.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
+import type { Destroyable } from "../proxy/in-flight.ts";
 import { serve, serveUnparsable } from "../proxy/pipeline.ts";
 import { openPort, type Port, PortTaken } from "../proxy/server.ts";
 import { serveUpgrade } from "../proxy/upgrade.ts";
 
 /** Connections of other users that are kept open to answer them. More would take the place of the owner's. */
 const MAX_OTHER_USERS = 16;
-
-interface Destroyable {
-  destroy(): unknown;
-}
 
 /** The sandbox tries this many ports after the one it should take. */
 const MAX_NEXT_PORTS = 20;
@@ -113,10 +110,9 @@ export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logge
 }
 
 async function portTakenError({ address, port }: PortTaken): Promise<StartError> {
-  const owner = await portOwner(port);
-  const by = owner === null ? "by another program" : `by ${owner.program} (pid ${owner.pid})`;
+  const by = await describePortOwner(port);
   return new StartError(
     EXIT.portTaken,
-    `${address} is taken ${by}. stop it, or change listen in config.yaml`,
+    `${address} is taken by ${by}. stop it, or change listen in config.yaml`,
   );
 }

@@ -12,7 +12,7 @@ import type { KeyCheck } from "../doctor/key-check.ts";
 import { probeKey } from "../doctor/probe.ts";
 import type { Keyring, WantedKey } from "../keys/keyring.ts";
 import type { KeyPlace } from "../keys/stored-keys.ts";
-import { originsOf, type Trust } from "../keys/trust.ts";
+import { listOrigins, type Trust } from "../keys/trust.ts";
 import { AutomaticRotation } from "../lifecycle/automatic.ts";
 import { IntentFile, type OldKey } from "../lifecycle/intents.ts";
 import { intentProblem, KeyLifecycle } from "../lifecycle/lifecycle.ts";
@@ -150,7 +150,7 @@ class ConfigTrust implements KeyTrust {
 
   isPinned({ digest, fingerprint }: Pick<OldKey, "digest" | "fingerprint">, gateway: Gateway): boolean {
     const pin = this.#trust.pinOf(digest);
-    const needed = originsOf({ origins: gatewayDestinations(gateway) });
+    const needed = listOrigins({ origins: gatewayDestinations(gateway) });
     return pin?.fingerprint === fingerprint && needed.every((origin) => pin.origins.includes(origin));
   }
 

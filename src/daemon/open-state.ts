@@ -1,7 +1,7 @@
 import type { Dirent } from "node:fs";
 import { basename, dirname } from "node:path";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
+import { type ConfigProblem, formatProblems, problemInLine, warning } from "../config/problems.ts";
 import type { Listen } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
@@ -40,7 +40,7 @@ export interface OpenState {
   readonly initial: Snapshot;
   readonly settled: Settled;
   /** Warnings that last until the next start. */
-  readonly startWarnings: readonly Problem[];
+  readonly startWarnings: readonly ConfigProblem[];
   /** null: there is a config.yaml. */
   readonly sandboxSession: SandboxSession | null;
   readonly processLookup: ProcessLookup;
@@ -141,7 +141,7 @@ async function openControl(paths: Paths, log: Logger, shutdown: Shutdown): Promi
 }
 
 /** Reads what earlier runs stored. Returns the warnings that `status` shows until the next start. */
-function loadState({ trust, vault, log }: Keys, paths: Paths, clock: Clock): Problem[] {
+function loadState({ trust, vault, log }: Keys, paths: Paths, clock: Clock): ConfigProblem[] {
   const problems = setAsideForeignState(paths, clock.now());
   const lost = trust.load();
   if (lost.problem !== null) log.error(lost.problem);
@@ -179,7 +179,7 @@ async function initialSnapshot(
   { config, problems }: Loaded,
   paths: Paths,
   keys: Keys,
-  startWarnings: readonly Problem[],
+  startWarnings: readonly ConfigProblem[],
 ): Promise<Pick<OpenState, "initial" | "settled">> {
   if (config === null) throw new StartError(EXIT.badConfig, formatProblems(paths.config, problems));
   const states = await keys.keyring.resolve(wantedKeys(config, paths), FIRST_KEYS_MS);

@@ -146,7 +146,6 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     outages,
     gatewayHealth,
     keyHealth,
-    keyCheck,
     reload,
     snapshot,
     isSandbox: () => sandboxSession?.serving() ?? false,

@@ -5,7 +5,7 @@ import type { Listen } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { portOwner } from "../core/process-lookup.ts";
+import { describePortOwner } from "../core/process-lookup.ts";
 import { REFUSALS, type Refusal, refuse } from "../core/refusal.ts";
 import { packageFolder } from "../core/version.ts";
 import { type CheckedHead, checkHost, checkShape } from "../proxy/guard.ts";
@@ -161,7 +161,6 @@ function refuseUnparsable({ code }: NodeJS.ErrnoException, socket: Duplex): void
 }
 
 async function portTakenMessage({ address, port }: PortTaken): Promise<string> {
-  const owner = await portOwner(port);
-  const by = owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
+  const by = await describePortOwner(port);
   return `${address}, the dashboard's address, is taken by ${by}. stop it, or change dashboard.listen in config.yaml`;
 }

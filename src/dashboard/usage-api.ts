@@ -1,6 +1,7 @@
 import type { ServerResponse } from "node:http";
 import type { Database } from "libsql";
 import { HttpError } from "../core/errors.ts";
+import { QUARTER_MS } from "../core/units.ts";
 import type { RecordEnd, UsageRecord } from "../usage/record.ts";
 import { type Chart, type ChartQuestion, countSelected, readChart } from "../usage/reports/chart.ts";
 import {
@@ -20,7 +21,7 @@ import {
   type UsageRow as Row,
   unknownCost,
 } from "../usage/reports/sums.ts";
-import { QUARTER_MS, type Sums } from "../usage/rollups.ts";
+import type { Sums } from "../usage/rollups.ts";
 import type {
   Bin,
   By,

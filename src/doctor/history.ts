@@ -73,7 +73,7 @@ function readLastFailures(db: Database.Database): LastFailure[] {
   return failures;
 }
 
-export interface History {
+interface History {
   readonly uses: readonly ModelUse[];
   readonly lastFailures: readonly LastFailure[];
   readonly worked: ReadonlySet<string>;

@@ -14,10 +14,10 @@ import {
   wholeAt,
 } from "../core/json.ts";
 import type { Secret } from "../core/secret.ts";
-import { type ConsoleResponse, dateOf, HttpClient } from "../mirror/consoles/http.ts";
+import { type ConsoleResponse, HttpClient, readDate } from "../mirror/consoles/http.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { findCause, type KeyDetail, type Tested } from "../proxy/key-health/cause.ts";
-import type { UsedUpWindow } from "../proxy/key-health/key-problem.ts";
+import { findLastReset, type UsedUpWindow } from "../proxy/key-health/key-problem.ts";
 
 /*
  * What consoles and gateways say about a key when they are asked about the key itself. new-api is asked because its
@@ -25,7 +25,7 @@ import type { UsedUpWindow } from "../proxy/key-health/key-problem.ts";
  * answer goes to proxy/key-health, which sends no request.
  */
 
-export interface KeyCheckDeps {
+interface KeyCheckDeps {
   readonly clock: Clock;
   readonly keyCalls: KeyCallBudgets;
   /** The gateway's own connections, so that its outbound proxy is used here too. */
@@ -96,7 +96,7 @@ export class KeyCheck {
     try {
       // With the trailing slash: without it new-api answers with a redirect.
       const response = await client.send({ path: "/api/usage/token/", bearer: key });
-      return findNewApiProblem(response, dateOf(response) ?? clock.now());
+      return findNewApiProblem(response, readDate(response) ?? clock.now());
     } catch {
       // No answer says nothing about the key.
       return null;
@@ -149,7 +149,7 @@ export function readSub2apiUsage(text: string): Sub2apiUsage | null {
   const usage = parseObject(text);
   if (usage === null || flagAt(usage, "isValid") === null) return null;
   const limits = listAt(usage, "rate_limits") ?? [];
-  const window = usedUpWindow(limits);
+  const window = findLastReset(limits.flatMap(readUsedUp));
   // It lists models only to keys whose quota and balance suffice (0.1.135).
   const tested: Tested[] = ["key", "money"];
   if (limits.length > 0) tested.push("key-windows");
@@ -173,16 +173,10 @@ function findDetail(usage: JsonObject): KeyDetail | null {
   return objectAt(usage, "subscription") === null ? "account-balance" : "window-used-up";
 }
 
-/** The used-up window that resets last; null: every window has something left. */
-function usedUpWindow(limits: readonly unknown[]): UsedUpWindow | null {
-  let last: UsedUpWindow | null = null;
-  for (const limit of limits) {
-    const name = textAt(limit, "window");
-    const remaining = numberAt(limit, "remaining");
-    if (name === null || !/^\w{1,8}$/.test(name) || remaining === null || remaining > 0) continue;
-    const time = Date.parse(textAt(limit, "reset_at") ?? "");
-    const found = { name, resetsAt: Number.isNaN(time) ? null : time };
-    if (last === null || (found.resetsAt ?? 0) > (last.resetsAt ?? 0)) last = found;
-  }
-  return last;
+function readUsedUp(limit: unknown): UsedUpWindow[] {
+  const name = textAt(limit, "window");
+  const remaining = numberAt(limit, "remaining");
+  if (name === null || !/^\w{1,8}$/.test(name) || remaining === null || remaining > 0) return [];
+  const time = Date.parse(textAt(limit, "reset_at") ?? "");
+  return [{ name, resetsAt: Number.isNaN(time) ? null : time }];
 }

@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import {
   type Agent,
-  request as httpRequest,
   type IncomingHttpHeaders,
   type IncomingMessage,
+  request as httpRequest,
 } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
@@ -11,6 +11,7 @@ import { type Clock, systemClock } from "../core/clock.ts";
 import { fieldAt, listAt, textAt } from "../core/json.ts";
 import { readWhole } from "../core/read-whole.ts";
 import { keyProblem, type Secret } from "../core/secret.ts";
+import { measureSkew } from "../mirror/consoles/http.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
@@ -65,7 +66,7 @@ export type ProbeResult =
 export interface MissingKey {
   readonly state: "unavailable" | "needs-trust";
   readonly why: string;
-  readonly next: string;
+  readonly next: string | null;
 }
 
 /** What the probe of one tool's key found. */
@@ -206,7 +207,7 @@ const MAX_MODELS = 5000;
 const MAX_NAME = 200;
 
 /**
- * The names in a list of models; null: it is no list. SPEC.md section 4 leaves its shape open: OpenAI and the messages style
+ * The names in a list of models; null: it is no list. Gateways differ in its shape: OpenAI and the messages style
  * wrap it as `data`, Gemini as `models` with a path before the name, and some gateways answer with a bare list.
  */
 function modelsIn(text: string, key: Secret): readonly string[] | null {
@@ -290,7 +291,7 @@ async function send(
     const [incoming] = (await once(outgoing, "response")) as [IncomingMessage];
     const text = await readWhole(incoming, MAX_BYTES);
     if (text === null) throw new Error("it answered with more than 4 MB");
-    const skew = measureSkew(incoming, (began + clock.now()) / 2);
+    const skew = measureSkew(incoming, began, clock.now());
     return { ok: true, status: incoming.statusCode ?? 0, headers: incoming.headers, text, skew };
   } catch (thrown) {
     outgoing.destroy();
@@ -301,9 +302,3 @@ async function send(
 
 /** The longest real list of models has a few hundred kilobytes. */
 const MAX_BYTES = 4 * 1024 * 1024;
-
-/** A Date header has whole seconds, so on average it is half a second behind. */
-function measureSkew({ headers }: IncomingMessage, middle: number): number | null {
-  const date = Date.parse(headers.date ?? "");
-  return Number.isNaN(date) ? null : Math.round(date + 500 - middle);
-}

@@ -97,7 +97,7 @@ function asMissing({ state, problem, next }: ReturnType<typeof missingKey>): Mis
   return { state, why: problem, next };
 }
 
-export interface ProberDeps extends ProbeDeps {
+interface ProberDeps extends ProbeDeps {
   readonly snapshot: () => Snapshot;
   readonly prices: Prices;
   readonly usage: Pick<UsageLog, "read">;

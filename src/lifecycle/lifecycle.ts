@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
+import type { Problem } from "../core/display.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { withTimeout } from "../core/timeout.ts";
@@ -12,7 +13,7 @@ import type { Intent, ListedKey, OldKey, Reason, Successor } from "./intents.ts"
 import { heldKeyRemedy, type KeyAction } from "./key-action.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
-import { explainError, findTool, type LifecycleDeps, type Problem, type Run, Steps } from "./steps.ts";
+import { explainError, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
 import type { KeyStorage } from "./storage.ts";
 
 export interface RotateOptions {
@@ -47,7 +48,7 @@ export interface KeyChange {
 }
 
 /** A change that does not go on, as `status` prints it. */
-export interface UnfinishedChange {
+interface UnfinishedChange {
   readonly tool: string;
   readonly why: string;
   /** What to type; null: nothing helps but to wait. */

@@ -3,6 +3,7 @@ import { describeSource, type Gateway, isSameSource, type Tool } from "../config
 import type { Snapshot } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
+import type { Problem } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
@@ -19,7 +20,7 @@ import type { KeyStorage } from "./storage.ts";
 export type Probed =
   | { readonly state: "accepted" }
   /** refused: the gateway answered 401. unclear: it did not answer, or answered something else. */
-  | { readonly state: "refused" | "unclear"; readonly problem: string; readonly next: string };
+  | ({ readonly state: "refused" | "unclear" } & Problem);
 
 export interface LifecycleDeps {
   readonly clock: Clock;
@@ -91,13 +92,6 @@ const DEAD_PAUSES_MS = [500, 1000, 2000, 4000, 8000, 15_000, 30_000, 30_000];
 /** A creation whose answer was lost may be listed late, and twice. sub2api works on one for at most 30 seconds. */
 const LATE_CREATION_MS = 30_000;
 const MAX_UNDOS = 5;
-
-/** Why an intent does not go on. */
-export interface Problem {
-  readonly problem: string;
-  /** What to type; null: nothing helps but to wait. */
-  readonly next: string | null;
-}
 
 /** What one run of an intent knows beside it. */
 export interface Run {

@@ -1,6 +1,6 @@
 import type { Config, Tool } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
-import { type Refusal, refuse } from "../core/refusal.ts";
+import { type Refusal, refuse, shuttingDown, toolRemoved } from "../core/refusal.ts";
 import { HOUR_MS } from "../core/units.ts";
 import {
   type Allowance,
@@ -38,7 +38,7 @@ export type Taken =
   | { readonly ok: false; readonly refusal: Refusal | null };
 
 /** What a request asks for, and what a refusal says about it. */
-export interface CapacityRequest {
+interface CapacityRequest {
   readonly ask: Ask;
   /** null: unknown. */
   readonly model: string | null;
@@ -75,7 +75,7 @@ export interface Granter extends Grants {
 }
 
 /** null: the tool's limits are used only here. */
-export type FindGranter = (tool: string) => Granter | null;
+type FindGranter = (tool: string) => Granter | null;
 
 /** A limit of a tool, and how much of it its requests need that wait. */
 export interface Demand extends Level {
@@ -91,7 +91,7 @@ export interface ToolCarry extends Carry {
 }
 
 /** A tool that has another name now. */
-export interface Rename {
+interface Rename {
   readonly from: string;
   readonly to: string;
 }
@@ -270,8 +270,7 @@ export class Limiter {
     const renamed = this.#takeRename(config.tools);
     for (const [name, limiter] of this.#tools) {
       const tool = config.tools[name];
-      if (tool === undefined)
-        limiter.turnAway(refuse("token-unknown", `tool ${name} was removed while this request waited`));
+      if (tool === undefined) limiter.turnAway(toolRemoved(name));
       else if (!tool.enabled)
         limiter.turnAway(refuse("tool-disabled", `tool ${name} was disabled while this request waited`));
       limiter.followGrants(this.#findGranter(name));
@@ -306,8 +305,7 @@ export class Limiter {
 
   /** Refuses every request that waits. */
   stop(): void {
-    const refusal = refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
-    for (const limiter of this.#tools.values()) limiter.turnAway(refusal);
+    for (const limiter of this.#tools.values()) limiter.turnAway(shuttingDown());
   }
 
   /** What a new journal file begins with. */

@@ -27,7 +27,7 @@ const RATE_CODES = {
   spend: "spend-limited",
 } as const satisfies Readonly<Record<Kind, RefusalCode>>;
 
-export interface RefusalContext {
+interface RefusalContext {
   readonly tool: string;
   /** The model asked for; null: unknown. */
   readonly model: string | null;

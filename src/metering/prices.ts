@@ -22,7 +22,7 @@ interface ModelNames {
  * A price in whole micro-dollars, a half rounded up. Prices are kept in picodollars (a million of them are a micro-dollar)
  * so that they are exact, and rounded only once: here, with a group's multiplier or without.
  */
-export function microdollars(picodollars: number, multiplier = 1): number {
+export function toMicrodollars(picodollars: number, multiplier = 1): number {
   // In whole numbers: as a float, 1.1 × 0.45 is slightly too small, and its half would be rounded down.
   const price = Math.round(picodollars);
   const factor = Math.round(multiplier * 1_000_000);

@@ -1,4 +1,4 @@
-import { fieldAt } from "../core/json.ts";
+import { fieldAt, isObject } from "../core/json.ts";
 import type { Metering } from "./protocols.ts";
 import { FAST_TIER, serviceTier } from "./service-tiers.ts";
 
@@ -106,7 +106,7 @@ const MAX_COUNT = 1_000_000_000;
 
 /** null: this is not a usage object. */
 function readCounts(usage: unknown): Counts | null {
-  if (typeof usage !== "object" || usage === null || Array.isArray(usage)) return null;
+  if (!isObject(usage)) return null;
   const counts: Counts = {
     prompt: null,
     input: null,

@@ -1,10 +1,10 @@
 import type { ClientRequest } from "node:http";
-import type { Refusal } from "../core/refusal.ts";
+import { type Refusal, shuttingDown } from "../core/refusal.ts";
 import { closeIdle } from "./agents.ts";
 import type { Call } from "./call.ts";
 import { checkStillAllowed } from "./capacity.ts";
 import type { ProxyDeps } from "./deps.ts";
-import { describeProblem, gatewayUnreachable, logUnavailable, shuttingDown } from "./failure.ts";
+import { describeProblem, gatewayUnreachable, logUnavailable } from "./failure.ts";
 import type { Outage, WaitEnd, Waiter } from "./outages.ts";
 import type { Outcome } from "./outcome.ts";
 import type { UpstreamRequest } from "./upstream.ts";

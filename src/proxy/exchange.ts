@@ -369,7 +369,7 @@ class Exchange {
     const phase = this.#phase;
     if (timeout === "connect") {
       this.#onUnreachable(new ConnectTimeout(ms));
-      requestOf(phase)?.destroy();
+      findRequest(phase)?.destroy();
       return;
     }
     const hasWholeResponse = phase.name === "streaming" && phase.response.complete;
@@ -384,7 +384,7 @@ class Exchange {
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
     if (!isClientsFault) this.#problem = describeTimeout(timeout, ms);
     this.#stop(() => (hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(timeout, ms, this.#upstream)));
-    requestOf(phase)?.destroy();
+    findRequest(phase)?.destroy();
   }
 
   /** After the first byte the connection is cut: an ending of ours would look like the gateway's. */
@@ -397,7 +397,7 @@ class Exchange {
     const phase = this.#phase;
     const hasAll = this.#res.writableFinished && phase.name === "streaming" && !phase.writer.isTruncated;
     if (phase.name === "waiting") this.#attempts.leave();
-    if (!hasAll || !this.#req.complete) requestOf(phase)?.destroy();
+    if (!hasAll || !this.#req.complete) findRequest(phase)?.destroy();
     if (hasAll) discardBody(this.#req);
     this.#finish(null);
   };
@@ -427,7 +427,7 @@ class Exchange {
 }
 
 /** null: there is none, or http-proxy-3 has not shown it yet. */
-function requestOf(phase: ExchangePhase): ClientRequest | null {
+function findRequest(phase: ExchangePhase): ClientRequest | null {
   switch (phase.name) {
     case "connecting":
       return phase.attempt.request;

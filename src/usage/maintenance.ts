@@ -20,7 +20,7 @@ import {
 } from "./journal/files.ts";
 import type { Journal } from "./journal/journal.ts";
 
-export interface MaintenanceDeps {
+interface MaintenanceDeps {
   readonly folder: string;
   readonly clock: Clock;
   readonly ticker: Ticker;

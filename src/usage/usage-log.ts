@@ -14,7 +14,7 @@ import { LimitsReplay } from "./journal/limits-replay.ts";
 import type { Position } from "./journal/position.ts";
 import { Maintenance } from "./maintenance.ts";
 
-export interface UsageLogDeps {
+interface UsageLogDeps {
   /** The journal's. */
   readonly folder: string;
   /** index.db */
@@ -28,7 +28,7 @@ export interface UsageLogDeps {
   readonly limiter: Limiter;
 }
 
-export interface UsageLogState extends JournalState {
+interface UsageLogState extends JournalState {
   readonly folder: string;
   /** Of the journal and the index together. */
   readonly bytes: number;

@@ -239,7 +239,7 @@ t.test("a tool shows when it expires, before and after", async (t) => {
 });
 
 t.test("problems are shown in the order in which the tool's requests would meet them", async (t) => {
-  const unread: KeyState = { state: "unavailable", problem: "the file is not there" };
+  const unread: KeyState = { state: "unavailable", problem: "the file is not there", next: null };
   const lines: [string, KeyState, string, RegExp][] = [
     [
       "enabled: false, expires: 2020-01-01, group: shut",

@@ -7,7 +7,7 @@ import fc from "fast-check";
 import t from "tap";
 import type { Named, Price } from "../../src/config/schema.ts";
 import { buildTable } from "../../src/metering/price-table.ts";
-import { microdollars, Prices, readPriceTable } from "../../src/metering/prices.ts";
+import { Prices, readPriceTable, toMicrodollars } from "../../src/metering/prices.ts";
 import { NO_TOKENS, type Tokens } from "../../src/metering/usage.ts";
 import { runs } from "../doubles/effort.ts";
 import { ROOT } from "../doubles/paths.ts";
@@ -26,7 +26,7 @@ function tokens(some: Partial<Tokens> = {}): Tokens {
 /** In whole micro-dollars, so that a thousand tokens of each are a thousand times dollars per million. */
 function cost(model: string, some: Partial<Tokens> = { input: 1000, output: 1000 }, at = AT): number | null {
   const price = prices.findPrice({ asked: model, answered: null }, tokens(some), at, NONE);
-  return price === null ? null : microdollars(price);
+  return price === null ? null : toMicrodollars(price);
 }
 
 t.test("the same model under any of its names costs what its maker asks", (t) => {
@@ -212,7 +212,7 @@ function tierCost(
   some: Partial<Tokens> = { input: 1000 },
 ): number | null {
   const price = prices.findPrice({ asked: model, answered: null }, tokens(some), AT, NONE, tier);
-  return price === null ? null : microdollars(price);
+  return price === null ? null : toMicrodollars(price);
 }
 
 t.test("a service tier costs what its maker published", (t) => {
@@ -282,7 +282,7 @@ t.test("a price of config.yaml holds for every tier", (t) => {
       own,
       tier,
     );
-    t.equal(found === null ? null : microdollars(found), 1000, `${tier}`);
+    t.equal(found === null ? null : toMicrodollars(found), 1000, `${tier}`);
   }
   t.end();
 });
@@ -388,7 +388,7 @@ t.test("the requested model sets the price; the answering one only if the first 
   const over: Named<Price> = { "claude-x": { input: 7_000_000, output: 0, cacheRead: 0, cacheWrite: 0 } };
   const price = (asked: string | null, answered: string | null) => {
     const found = prices.findPrice({ asked, answered }, used, AT, over);
-    return found === null ? null : microdollars(found);
+    return found === null ? null : toMicrodollars(found);
   };
   t.equal(price("gpt-5.1", "gpt-5.1-mini"), 1250);
   t.equal(price("our-best", "gpt-5.1-mini"), 250);
@@ -400,7 +400,7 @@ t.test("the requested model sets the price; the answering one only if the first 
 });
 
 t.test("money is rounded once, and exactly", (t) => {
-  const round = (picodollars: number, multiplier?: number) => microdollars(picodollars, multiplier);
+  const round = (picodollars: number, multiplier?: number) => toMicrodollars(picodollars, multiplier);
   t.equal(round(499_999), 0);
   t.equal(round(500_000), 1, "a half goes up");
   t.equal(round(1_500_000), 2);
@@ -462,8 +462,8 @@ t.test("a price of any size is rounded as whole numbers are", async () => {
     fc.property(fc.oneof(any, edge), fc.double({ min: 0, max: 20, noNaN: true }), (price, multiplier) => {
       const exact = BigInt(Math.round(price)) * BigInt(Math.round(multiplier * 1_000_000));
       return (
-        microdollars(price, multiplier) === Number((exact + half) / (2n * half)) &&
-        microdollars(price) === Number((BigInt(Math.round(price)) * 1_000_000n + half) / (2n * half))
+        toMicrodollars(price, multiplier) === Number((exact + half) / (2n * half)) &&
+        toMicrodollars(price) === Number((BigInt(Math.round(price)) * 1_000_000n + half) / (2n * half))
       );
     }),
     { numRuns: runs(3000) },

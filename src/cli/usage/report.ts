@@ -111,7 +111,7 @@ export function formatReport(found: Report, now: number, screen: Screen, isServe
   const notes = isEmpty ? [emptyNote(found)] : [...totalNotes(found), ...endNotes(found)];
   if (found.inFlight > 0) notes.push(inFlightNote(found, isServed));
   const parts = [
-    wrap(titleOf(found), screen.width),
+    wrap(formatTitle(found), screen.width),
     ...(isEmpty ? [] : [reportTable(found, screen, now)]),
     notes.map((note) => wrap(note, screen.width)).join("\n"),
     ...priceNotes(found, screen),
@@ -119,7 +119,7 @@ export function formatReport(found: Report, now: number, screen: Screen, isServe
   return `${parts.join("\n\n")}\n`;
 }
 
-function titleOf({ question }: Report): string {
+function formatTitle({ question }: Report): string {
   const { period, by, tools, models } = question;
   const machines = question.machines.filter((name) => name !== "");
   const parts = [

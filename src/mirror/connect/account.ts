@@ -1,5 +1,5 @@
 import type { ConsoleKind, ConsoleLogin } from "../../config/schema.ts";
-import { type ConsoleSecret, destinationsOf, type Snapshot } from "../../config/snapshot.ts";
+import { type ConsoleSecret, listDestinations, type Snapshot } from "../../config/snapshot.ts";
 import type { Secret } from "../../core/secret.ts";
 import { type ConsoleAdapter, ConsoleError, type ConsoleGateway } from "../consoles/console.ts";
 import type { AdapterDeps } from "../consoles/http.ts";
@@ -136,6 +136,6 @@ export class ConsoleAccount {
 
   /** The login's secrets are sent nowhere else, and over no other proxy or certificate authority. */
   get #destination(): string {
-    return destinationsOf(this.gateway, [this.gateway.console.url]).join(" → ");
+    return listDestinations(this.gateway, [this.gateway.console.url]).join(" → ");
   }
 }

@@ -1,4 +1,4 @@
-import { type Agent, request as httpRequest, type IncomingMessage } from "node:http";
+import { type Agent, type IncomingMessage, request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../../core/clock.ts";
 import { isObject, type JsonObject, objectAt, parseObject, textAt } from "../../core/json.ts";
@@ -65,9 +65,8 @@ export class HttpClient implements ConsoleClient {
     const { clock, onSkew } = this.#options;
     const began = clock.now();
     const response = await send(request, this.#options);
-    const date = dateOf(response);
-    // A Date header has whole seconds. Compare it with the middle of the call.
-    if (date !== null) onSkew(Math.round(date + 500 - (began + clock.now()) / 2));
+    const skew = measureSkew(response, began, clock.now());
+    if (skew !== null) onSkew(skew);
     return response;
   }
 }
@@ -138,10 +137,21 @@ async function readText(incoming: IncomingMessage): Promise<string> {
   return text;
 }
 
-/** The console's time in milliseconds, to the second; null: it sent no usable Date header. */
-export function dateOf({ headers }: ConsoleResponse): number | null {
+/** The server's time in milliseconds, to the second; null: it sent no usable Date header. */
+export function readDate({ headers }: Pick<ConsoleResponse, "headers">): number | null {
   const date = typeof headers.date === "string" ? Date.parse(headers.date) : Number.NaN;
   return Number.isNaN(date) ? null : date;
+}
+
+/** How far the server's clock is ahead of ours, in the middle of a call; null: it sent no usable Date header. */
+export function measureSkew(
+  response: Pick<ConsoleResponse, "headers">,
+  began: number,
+  ended: number,
+): number | null {
+  const date = readDate(response);
+  // A Date header has whole seconds, so on average it is half a second behind.
+  return date === null ? null : Math.round(date + 500 - (began + ended) / 2);
 }
 
 const MAX_SKEWS = 9;

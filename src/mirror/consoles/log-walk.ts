@@ -20,7 +20,7 @@ import { required, requiredData } from "./http.ts";
 /** Fetches a path of the console and returns the `data` of its response. `about` names it in messages. */
 export type Get = (path: string, about: string) => Promise<unknown>;
 
-export interface Span {
+interface Span {
   readonly from: number;
   readonly to: number;
 }
@@ -227,7 +227,7 @@ interface LogCursor {
   readonly late: number;
 }
 
-export interface WalkPlan {
+interface WalkPlan {
   readonly from: number;
   /** Fixed for the whole walk: rows written meanwhile would shift the pages. The next walk reads them. */
   readonly end: number;

@@ -85,7 +85,7 @@ export class NewApiKeyActions implements KeyActions {
     let asked: RequestBody = {};
     if (keys.length === 0) {
       this.#requireKeyCall();
-      const fields = "like" in settings ? await this.#copy(settings) : await this.#fieldsOf(settings);
+      const fields = "like" in settings ? await this.#copy(settings) : await this.#buildFields(settings);
       await this.#send({ method: "POST", path: PATH, body: { name, ...fields } }, NEW_KEY);
       keys = await this.#findByName(name);
       asked = fields;
@@ -160,7 +160,7 @@ export class NewApiKeyActions implements KeyActions {
     return keys.some((key) => countAt(key, "id") === id);
   }
 
-  async #fieldsOf({ group, quota, windows, expires_at }: KeySettings): Promise<RequestBody> {
+  async #buildFields({ group, quota, windows, expires_at }: KeySettings): Promise<RequestBody> {
     if (windows.length > 0) throw refused("cannot limit what a key spends in some hours or days");
     if (group !== null && (await this.groups())?.includes(group) !== true) throw unknownGroup(group);
     if (expires_at !== null && expires_at <= this.#deps.now()) throw expiredAlready();

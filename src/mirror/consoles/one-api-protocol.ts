@@ -5,9 +5,9 @@ import { type AccountFacts, ConsoleError, type ConsoleKey, type ShownKey } from 
 import {
   type ConsoleClient,
   type ConsoleResponse,
-  dateOf,
   errorText,
   isDenied,
+  readDate,
   readJson,
   required,
   requiredData,
@@ -39,7 +39,7 @@ export async function readStatus(client: ConsoleClient): Promise<SiteStatus> {
   return {
     quotaPerUnit: quotaPerUnit > 0 ? quotaPerUnit : DEFAULT_QUOTA_PER_UNIT,
     version: typeof header === "string" && header !== "" ? cleanText(header) : cleanAt(data, "version"),
-    time: dateOf(response),
+    time: readDate(response),
   };
 }
 

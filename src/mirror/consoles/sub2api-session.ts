@@ -15,7 +15,7 @@ import {
   requiredData,
 } from "./http.ts";
 
-export interface Tokens {
+interface Tokens {
   readonly accessToken: Secret;
   /** null: this console issues none, so the password is needed again when the access token expires. */
   readonly refreshToken: Secret | null;
@@ -27,7 +27,7 @@ type LoginResult =
   | ({ readonly state: "done" } & Tokens)
   | { readonly state: "second-factor"; readonly tempToken: Secret };
 
-export interface Credentials {
+interface Credentials {
   readonly email: string;
   readonly password: Secret;
 }

@@ -2,7 +2,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Clock } from "../../core/clock.ts";
 import { MINUTE_MS } from "../../core/units.ts";
-import { microdollars, type Prices } from "../../metering/prices.ts";
+import { type Prices, toMicrodollars } from "../../metering/prices.ts";
 import type { Tokens } from "../../metering/usage.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import type { ConsoleConnection } from "../connect/connection.ts";
@@ -249,7 +249,7 @@ export class Comparisons {
     const { prices } = this.#deps.snapshot().config;
     const price = this.#deps.prices.findPrice(names, tokens, record.started_at, prices);
     if (price === null) return null;
-    return { list: microdollars(price), cost: microdollars(price, record.multiplier) };
+    return { list: toMicrodollars(price), cost: toMicrodollars(price, record.multiplier) };
   };
 }
 

@@ -1,7 +1,7 @@
 import type { Tool } from "../../config/schema.ts";
 import type { KeyState } from "../../config/snapshot.ts";
 import { advice } from "../../core/advice.ts";
-import { describeCommand, escapeControlChars, quoteForShell } from "../../core/display.ts";
+import { describeCommand, escapeControlChars, type Problem, quoteForShell } from "../../core/display.ts";
 import { wholeMinute } from "../../core/units.ts";
 import { durationInWords, momentInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
@@ -17,18 +17,12 @@ import {
 
 /* What is wrong with a tool's key, and what to do about it, in the words of every view. */
 
-interface KeyProblem {
-  readonly problem: string;
-  /** What to type or do next. */
-  readonly next: string;
-}
-
 // A key that could not be read.
 
 export function missingKey(
   tool: Pick<Tool, "name" | "key">,
   key: Exclude<KeyState, { state: "ready" }>,
-): KeyProblem & { readonly state: "unavailable" | "needs-trust" } {
+): Problem & { readonly state: "unavailable" | "needs-trust" } {
   if (key.state === "unavailable")
     return { state: key.state, problem: key.problem, next: unreadableKeyStep(tool, key) };
   const problem = `${key.what}: ${key.from} → ${key.to}`;
@@ -46,7 +40,7 @@ function unreadableKeyStep(
   { absent = false, next }: Extract<KeyState, { state: "unavailable" }>,
 ): string {
   const rotate = advice.rotate(name);
-  if (next !== undefined) return next;
+  if (next !== null) return next;
   // keybearer writes no key to a place of the person's own.
   const isOwn = key.kind === "keychain" || key.kind === "literal";
   if (absent) return isOwn ? rotate : advice.rotateInto(name, "file");
@@ -163,7 +157,7 @@ export function reportKey(
   }
   const { cause, status } = refusal;
   const isWindow = cause.detail === "window-used-up" && console.facts !== null;
-  const window = isWindow ? usedUpWindow(console.facts, now) : null;
+  const window = isWindow ? findUsedUpWindow(console.facts, now) : null;
   const what = window === null ? cause.problem : windowText(window, now);
   const source = status === null ? ", according to the gateway" : ` (${status})`;
   const paused = pause === null ? "" : `${pauseText(pause, now)}: `;
@@ -241,7 +235,7 @@ function consoleProblem(
   { acceptedAt, fundedAt }: KeyFacts,
   { facts, canRotate }: ConsoleView,
   now: number,
-): KeyProblem | null {
+): Problem | null {
   const found = facts === null ? null : findDetail(facts, now);
   if (facts === null || found === null) return null;
   const { detail, window } = found;
@@ -262,7 +256,7 @@ function findDetail(
 ): { readonly detail: KeyDetail; readonly window: UsedUpWindow | null } | null {
   const detail = DETAIL_BY_STATE[facts.state];
   if (detail !== undefined) return { detail, window: null };
-  const window = usedUpWindow(facts, now);
+  const window = findUsedUpWindow(facts, now);
   if (window !== null) return { detail: "window-used-up", window };
   if (facts.balance !== null && facts.balance <= 0) return { detail: "account-balance", window: null };
   return null;
@@ -285,10 +279,15 @@ export function windowText({ name, resetsAt }: UsedUpWindow, now: number): strin
   return `${text}, and resets ${momentInWords(wholeMinute(resetsAt), now, systemCalendar)}`;
 }
 
-/** The used-up window that resets last. */
-function usedUpWindow({ windows }: ConsoleFacts, now: number): UsedUpWindow | null {
-  const [last] = windows
+/** Of the windows that are used up, the one that resets last; null: there is none. */
+export function findLastReset(windows: readonly UsedUpWindow[]): UsedUpWindow | null {
+  const [last] = windows.toSorted((a, b) => (b.resetsAt ?? 0) - (a.resetsAt ?? 0));
+  return last ?? null;
+}
+
+function findUsedUpWindow({ windows }: ConsoleFacts, now: number): UsedUpWindow | null {
+  const usedUp = windows
     .filter(({ used, most, resets_at }) => used >= most && (resets_at === null || resets_at > now))
-    .toSorted((a, b) => (b.resets_at ?? 0) - (a.resets_at ?? 0));
-  return last === undefined ? null : { name: last.window, resetsAt: last.resets_at };
+    .map(({ window, resets_at }) => ({ name: window, resetsAt: resets_at }));
+  return findLastReset(usedUp);
 }

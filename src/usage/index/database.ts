@@ -48,7 +48,7 @@ const SCHEMA = `
 `;
 
 /** The index is attached as `usage`, the database of console rows as `mirror`. */
-export type AttachedName = "usage" | "mirror";
+type AttachedName = "usage" | "mirror";
 
 /** A database in memory to which others are attached; see attach(). */
 export interface Connection {

@@ -222,7 +222,7 @@ function firstKept(oldest: JournalFile): number | null {
 }
 
 /** How much of the journal is before a position, by bytes. */
-export function shareBefore(folder: string, position: Position | null): number {
+function shareBefore(folder: string, position: Position | null): number {
   let done = 0;
   let total = 0;
   for (const file of journalFiles(folder)) {

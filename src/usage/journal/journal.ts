@@ -22,7 +22,7 @@ import {
 import { isUnwritten, type RefusalRun, RefusalRuns, type Unsent } from "./refusal-runs.ts";
 import { restoreFrom } from "./restore.ts";
 
-export interface JournalDeps extends CurrentFileDeps {
+interface JournalDeps extends CurrentFileDeps {
   readonly ticker: Ticker;
   /** Every file begins with what the limits know. */
   readonly limiter: Pick<Limiter, "carry" | "renames">;
@@ -466,7 +466,7 @@ export class Journal {
     const problem = diskMessage(error, this.#deps.folder);
     if (this.#unavailable?.problem !== problem)
       this.#deps.log.error(
-        { reason: problem },
+        { problem },
         "the usage log cannot be written; requests are refused until it can be",
       );
     this.#unavailable = { problem, since: this.#unavailable?.since ?? this.#deps.clock.now() };

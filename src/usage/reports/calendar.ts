@@ -1,5 +1,4 @@
-import { dayName, HOUR_MS, MINUTE_MS, twoDigits } from "../../core/units.ts";
-import { QUARTER_MS } from "../rollups.ts";
+import { dayName, HOUR_MS, MINUTE_MS, QUARTER_MS, twoDigits } from "../../core/units.ts";
 
 /* Periods, and the hours, days and months of this machine's time zone. */
 
@@ -107,7 +106,7 @@ export function startOfDay(at: number): number {
 
 /* How people write a time: --since and --until. */
 
-export type ParsedTime =
+type ParsedTime =
   | { readonly ok: true; readonly at: number }
   | { readonly ok: false; readonly problem: string };
 

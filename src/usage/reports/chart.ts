@@ -1,7 +1,7 @@
 import type { Database } from "libsql";
-import { DAY_MS } from "../../core/units.ts";
+import { DAY_MS, QUARTER_MS } from "../../core/units.ts";
 import type { RecordEnd } from "../record.ts";
-import { QUARTER_MS, quarterOf, type Sums } from "../rollups.ts";
+import { quarterOf, type Sums } from "../rollups.ts";
 import {
   ALL_TIME,
   type Interval,

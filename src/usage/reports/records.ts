@@ -1,5 +1,6 @@
 import type { Database } from "libsql";
 import { SANDBOX } from "../../config/schema.ts";
+import { firstIdAt, readIdTime } from "../../core/ids.ts";
 import { HOUR_MS } from "../../core/units.ts";
 import { minuteOf } from "../journal/refusal-runs.ts";
 import { COLUMN_NAMES, EXPORTED, type RecordEnd, recordOfRow, type UsageRecord } from "../record.ts";
@@ -84,30 +85,6 @@ export const RECORD_SERIES: Readonly<Record<SeriesName, string>> = {
 export function idRange({ since, until }: Period): [from: string, before: string] {
   // "~" is greater than every id.
   return [since === null ? "" : firstIdAt(since), until === null ? "~" : firstIdAt(until)];
-}
-
-const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/** Characters of an id that are its time. */
-const TIME_LENGTH = 10;
-const MAX_ID_TIME = 2 ** 48 - 1;
-
-/** How an id of this time begins: no id of this time or later is smaller. Ids are ULIDs of when a record began. */
-export function firstIdAt(time: number): string {
-  let rest = Math.min(MAX_ID_TIME, Math.max(0, Math.ceil(time)));
-  let text = "";
-  for (let digit = 0; digit < TIME_LENGTH; digit += 1) {
-    text = CROCKFORD.charAt(rest % 32) + text;
-    rest = Math.floor(rest / 32);
-  }
-  return text;
-}
-
-/** When the request with this id began; null: it is not a whole id. */
-function timeOfId(id: string): number | null {
-  if (!/^[0-9A-HJKMNP-TV-Z]{26}$/.test(id)) return null;
-  let time = 0;
-  for (const digit of id.slice(0, TIME_LENGTH)) time = time * 32 + CROCKFORD.indexOf(digit);
-  return time;
 }
 
 /** A record without what only keybearer itself needs. */
@@ -273,7 +250,7 @@ export function findRecords(db: Database, text: string, max: number): UsageRecor
  * for a limit before it is refused, those whose first and last ids are around it.
  */
 export function findRuns(db: Database, id: string, max: number): UsageRecord[] {
-  const time = timeOfId(id);
+  const time = readIdTime(id);
   if (time === null) return [];
   const sql = `SELECT ${COLUMN_NAMES} FROM records
     WHERE last_id IS NOT NULL AND (started_at = ? OR ? BETWEEN id AND last_id) ORDER BY last_id LIMIT ${max}`;
@@ -323,7 +300,7 @@ export function readMark(db: Database): Mark {
 }
 
 /** What a follower has not seen. */
-export interface Missed {
+interface Missed {
   /** Oldest first. */
   readonly records: readonly UsageRecord[];
   /** How many older records were left out, and when the first of them began; null: none. */

@@ -1,12 +1,11 @@
 import type { Database } from "libsql";
-import { HOUR_MS } from "../../core/units.ts";
+import { HOUR_MS, QUARTER_MS } from "../../core/units.ts";
 import {
   addToBucket,
   emptySums,
   type Histogram,
   millisecondsOf,
   parseHistogram,
-  QUARTER_MS,
   quarterOf,
   rollUp,
   SUMS,
@@ -29,7 +28,7 @@ import {
  */
 
 /** How a period is read: whole quarter hours from the rollups, the rest from the records. */
-export interface Range {
+interface Range {
   /** Every quarter hour the period touches. */
   readonly outer: Quarters;
   /** The quarter hours that are in it as a whole. */
@@ -56,7 +55,7 @@ export function splitPeriod(extent: Quarters, { since, until }: Period, now: num
   return { outer, inner, edges };
 }
 
-export interface SumsQuery {
+interface SumsQuery {
   readonly filter: Filter | Selection;
   readonly range: Range;
   /** There is a row for each combination of these. */
@@ -89,7 +88,7 @@ export interface UsageRow {
 }
 
 /** Percentiles of the time to the first byte, in milliseconds; null: there were no requests. */
-export interface FirstByte {
+interface FirstByte {
   readonly p50: number | null;
   readonly p95: number | null;
 }
@@ -389,7 +388,7 @@ function percentiles(times: number[], histogram: Histogram): FirstByte {
   return { p50: at(0.5), p95: at(0.95) };
 }
 
-export function addSums(to: Sums, more: Readonly<Sums>): void {
+function addSums(to: Sums, more: Readonly<Sums>): void {
   for (const name of SUMS) to[name] += more[name];
 }
 

@@ -1,6 +1,6 @@
-import { microdollars, Prices as Real, readPriceTable } from "../../../src/metering/prices.ts";
+import { Prices as Real, readPriceTable, toMicrodollars } from "../../../src/metering/prices.ts";
 
-export { microdollars, readPriceTable };
+export { readPriceTable, toMicrodollars };
 
 /** Everything is free. */
 export class Prices extends Real {

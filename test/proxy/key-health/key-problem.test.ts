@@ -19,12 +19,12 @@ const ROTATE = "keybearer tools rotate codex";
 const KEYCHAIN: KeySource = { kind: "keychain", service: "keybearer", account: "codex" };
 
 /** What to do about a key that could not be read. */
-function step(key: KeySource, more: { absent?: boolean; next?: string } = {}): string {
-  const state = { state: "unavailable", problem: "it cannot be read", ...more } as const;
+function step(key: KeySource, more: { absent?: boolean; next?: string } = {}): string | null {
+  const state = { state: "unavailable", problem: "it cannot be read", next: null, ...more } as const;
   return missingKey({ name: "codex", key }, state).next;
 }
 
-async function stepFor(key: KeySource, env: NodeJS.ProcessEnv = {}): Promise<string> {
+async function stepFor(key: KeySource, env: NodeJS.ProcessEnv = {}): Promise<string | null> {
   const reading = await readKey(key, { env: { PATH: process.env.PATH, ...env } });
   if (reading.ok) throw new Error("there is a key");
   return step(key, reading);
