@@ -264,11 +264,7 @@ interface KnownKeys {
 }
 
 /** Which of a console's keys are ours. Also by name, because old rows have no id. */
-function findLinks(
-  keys: readonly ConsoleKey[],
-  holders: readonly Holder[],
-  known: KnownKeys,
-): KeyLink[] {
+function findLinks(keys: readonly ConsoleKey[], holders: readonly Holder[], known: KnownKeys): KeyLink[] {
   const links: KeyLink[] = [];
   for (const listed of keys) {
     const link = findLink(listed, holders, known);

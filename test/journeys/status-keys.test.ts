@@ -153,7 +153,11 @@ t.test("the last use of a tool is its last request, also one that was refused he
   const clock = heldClock();
   const gateway = await startRawGateway(t, (call) => call.ok());
   const home = await newHome(t);
-  const one = await startWithOneTool(t, gateway.origin, { home, clock, tool: ["limits: { requests: 1/day }"] });
+  const one = await startWithOneTool(t, gateway.origin, {
+    home,
+    clock,
+    tool: ["limits: { requests: 1/day }"],
+  });
   const ask = async () => (await get(`${one.url}/v1/models`, one.token)).status;
   const lastUse = async ({ daemon }: DaemonUnderTest) => (await daemon.status()).tools[0]?.last_use;
   t.equal(await ask(), 200);

@@ -1,9 +1,9 @@
 import type { Counters } from "../../limits/counters.ts";
-import type { Limiter, Rename, ToolCarry } from "../../limits/limiter.ts";
+import type { Limiter, ToolCarry } from "../../limits/limiter.ts";
 import { type Counted, difference } from "../../limits/windows.ts";
 import { reportedCall, usedBy } from "../counted.ts";
 import type { OwnRecord } from "../record.ts";
-import type { AmendedLimits, LiftLine, Line, OpenLine } from "./lines.ts";
+import type { AmendedLimits, LiftLine, Line, OpenLine, RenameLine } from "./lines.ts";
 
 /**
  * Restores the counters and the usual sizes at start from the lines of the newest journal file. A line that is read twice
@@ -56,7 +56,7 @@ export class LimitsReplay {
     else if (line.kind === "carry" && "tool" in line) this.#restore(line);
   }
 
-  #rename(line: Rename & { readonly at: number }): void {
+  #rename(line: RenameLine): void {
     this.#limiter.rename(line);
     this.#renamedAt.set(line.from, line.at);
   }

@@ -138,7 +138,7 @@ export interface KeyHeldLine {
 }
 
 /** A tool has another name from now on. Records before this line keep the old one. */
-interface RenameLine {
+export interface RenameLine {
   readonly kind: "rename";
   readonly from: string;
   readonly to: string;
