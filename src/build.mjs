@@ -40,11 +40,11 @@ async function buildPrices() {
     write: false,
     logLevel: "warning",
   });
-  const { tableOf } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
+  const { buildTable } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
   const folder = join(root, "node_modules/@pydantic/genai-prices");
   const { name, version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
   const license = readFileSync(join(folder, "LICENSE"), "utf8");
-  const table = tableOf(await import("@pydantic/genai-prices"));
+  const table = buildTable(await import("@pydantic/genai-prices"));
   writeFileSync(lastFile, JSON.stringify({ source: `${name} ${version}`, license, ...table }));
 }
 

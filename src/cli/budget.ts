@@ -63,7 +63,7 @@ export async function askBudget(
   if (spend === null) return null;
   if (spend === "none") return NONE;
   const unpriced = withoutPrice(models ?? []);
-  if (unpriced.length === 0) return budgetOf(spend);
+  if (unpriced.length === 0) return limitSpend(spend);
   const noneHasPrice = unpriced.length === models?.length;
   // What was named is not replaced by something else.
   const byDefault = noneHasPrice && budget === undefined ? "r" : "k";
@@ -99,7 +99,7 @@ async function chooseForUnpriced(
   notice(
     `no price is known for ${joinNames(unpriced, MAX_NAMED)}: with a budget, requests for ${unpriced.length === 1 ? "it" : "them"} are refused`,
   );
-  const kept = budgetOf(spend);
+  const kept = limitSpend(spend);
   if (asked === null) return byDefault === "r" ? requestsPerDay(tool, DEFAULT_REQUESTS) : noteUnpriced(kept);
   const choice = await askUntil(
     asked,
@@ -119,7 +119,7 @@ async function chooseForUnpriced(
   return count === null ? null : requestsPerDay(tool, count);
 }
 
-function budgetOf(spend: string): Budget {
+function limitSpend(spend: string): Budget {
   return { limits: `{ spend: ${spend} }`, prices: [] };
 }
 
@@ -173,7 +173,7 @@ function withoutPrice(models: readonly string[]): string[] {
   if (models.length === 0) return [];
   const prices = new Prices(readPriceTable());
   const isPriced = (model: string) =>
-    prices.priceOf({ asked: model, answered: null }, { ...NO_TOKENS, input: 1 }, systemClock.now(), {}) !==
+    prices.findPrice({ asked: model, answered: null }, { ...NO_TOKENS, input: 1 }, systemClock.now(), {}) !==
     null;
   return models.filter((model) => !isPriced(model));
 }

@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { formatProblems, type Problem, warning } from "../config/problems.ts";
+import { type ConfigProblem, formatProblems, warning } from "../config/problems.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
@@ -31,8 +31,8 @@ async function check(file: string | undefined, options: { json?: boolean }): Pro
   // Loaded on demand: the YAML parser would slow down the start of every other command.
   const { loadConfig } = await import("../config/load.ts");
   const paths = commandPaths(file);
-  const { config, problems: faults } = await loadConfig(paths.config, { home: paths.home, strict: true });
-  const problems = config === null ? faults : [...faults, ...(await cautions(config, paths))];
+  const { config, problems: found } = await loadConfig(paths.config, { home: paths.home, strict: true });
+  const problems = config === null ? found : [...found, ...(await cautions(config, paths))];
   setExitCode(config === null ? EXIT.badConfig : EXIT.ok);
   if (options.json) return printJson({ ok: config !== null, problems });
   if (problems.length > 0)
@@ -45,19 +45,19 @@ async function check(file: string | undefined, options: { json?: boolean }): Pro
 }
 
 /** Only what a file holds: a keychain or a program may ask the person, and a variable is set where keybearer is started. */
-async function cautions(config: Config, paths: Paths): Promise<Problem[]> {
+async function cautions(config: Config, paths: Paths): Promise<ConfigProblem[]> {
   const { readKey } = await import("../keys/sources.ts");
   const { configCautions } = await import("../config/cautions.ts");
   const { missingKey } = await import("../proxy/key-health/key-problem.ts");
   const keys = new Map<Tool, Secret>();
-  const missing: Problem[] = [];
+  const missing: ConfigProblem[] = [];
   for (const tool of Object.values(config.tools)) {
     const { name, key } = tool;
     if (key.kind !== "file" && key.kind !== "literal") continue;
     const read = await readKey(key, { env: stdio().env, home: paths.own, notKeys: paths.notKeys });
     if (read.ok) keys.set(tool, read.key);
     else {
-      const { problem, next } = missingKey(tool, { state: "unavailable", ...read });
+      const { problem, next } = missingKey(tool, { state: "unavailable", ...read, next: null });
       missing.push(warning(`tools.${name}.key`, problem, next));
     }
   }

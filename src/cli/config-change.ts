@@ -5,7 +5,7 @@ import type { EditResult } from "../config/edit.ts";
 import { type Edited, editFile, editFileIfConfirmed, type NotEdited } from "../config/edit-file.ts";
 import { loadConfig } from "../config/load.ts";
 import { parseConfig } from "../config/parse.ts";
-import { formatProblems, type Problem, redactConfig } from "../config/problems.ts";
+import { type ConfigProblem, formatProblems, redactConfig } from "../config/problems.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import { askDaemon } from "../control/client.ts";
 import type { CutAnswer } from "../control/routes.ts";
@@ -77,7 +77,7 @@ export async function editChecked(
 }
 
 /** Without lines and columns, which would be those of a text that was never saved. */
-export function describeProblems(problems: readonly Problem[]): string {
+export function describeProblems(problems: readonly ConfigProblem[]): string {
   return problems
     .map(({ path, message, hint }) => withNext({ problem: `${path}: ${message}`, next: hint }))
     .join("\n");

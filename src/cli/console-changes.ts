@@ -3,7 +3,7 @@ import { type Asked, askDaemon } from "../control/client.ts";
 import type { Changed } from "../control/routes.ts";
 import type { Status } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
-import { withNext } from "../core/display.ts";
+import { type Problem, withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { type KeyAction, PAST } from "../lifecycle/key-action.ts";
@@ -58,15 +58,13 @@ async function findConsoleKey(paths: Paths, tool: string, action: KeyAction): Pr
 }
 
 /** Whether the daemon can be asked for a change at the console. */
-export type ConsoleAccess =
+type ConsoleAccess =
   | { readonly ok: true }
-  | {
+  | ({
       readonly ok: false;
       /** false: config.yaml names no console, so keys are changed by hand. */
       readonly hasConsole: boolean;
-      readonly problem: string;
-      readonly next: string | null;
-    };
+    } & Problem);
 
 /** @param name null: of any tool */
 export async function checkConsoleAccess(paths: Paths, name: string | null): Promise<ConsoleAccess> {
@@ -95,13 +93,11 @@ function noAccess(problem: string, next: string | null = null): ConsoleAccess & 
 
 export type Answer<Value> =
   | { readonly ok: true; readonly value: Value }
-  | {
+  | ({
       readonly ok: false;
-      readonly problem: string;
-      readonly next: string | null;
       /** The daemon ended in the middle: the change may have been made. */
       readonly isLost: boolean;
-    };
+    } & Problem);
 
 /** Asks the daemon for a change. It answers when the change is made, or says why it is not. */
 export async function requestChange<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {

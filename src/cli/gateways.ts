@@ -1,6 +1,7 @@
 import { type EditResult, readForEdit, renameKey, setValue } from "../config/edit.ts";
 import { baseUrl } from "../config/values.ts";
 import { advice } from "../core/advice.ts";
+import { withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import { isObject } from "../core/json.ts";
 import { activeRevision, editChecked, readConfig, reportEffect, waitUntilActive } from "./config-change.ts";
@@ -36,7 +37,7 @@ export async function list(options: { readonly json?: boolean; readonly config?:
 export async function add(name: string, url: string, options: { readonly config?: string }): Promise<void> {
   const reading = baseUrl(url);
   if ("problem" in reading)
-    return fail(`${reading.problem}${reading.next === undefined ? "" : ` → ${reading.next}`}`, EXIT.usage);
+    return fail(withNext(reading), EXIT.usage);
   const paths = commandPaths(options.config);
   const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));

@@ -9,6 +9,7 @@ import { baseUrl } from "../config/values.ts";
 import { askDaemon } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
 import { advice, withConfig } from "../core/advice.ts";
+import { withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { type Store, sourceText } from "../keys/stored-keys.ts";
@@ -30,7 +31,7 @@ import { commandPaths, stdio } from "./ui/stdio.ts";
 import { isInteractive } from "./ui/terminal.ts";
 import { setUpClients } from "./use/set-up.ts";
 
-export interface InitOptions {
+interface InitOptions {
   readonly gateway?: string;
   readonly tool?: string;
   readonly keyStdin?: boolean;
@@ -209,9 +210,8 @@ async function askAddress(given: string | undefined, prompter: Prompter | null):
   while (answer !== null) {
     const result = baseUrl(answer);
     if ("value" in result) return result.value;
-    const hint = result.next === undefined ? "" : ` → ${result.next}`;
-    if (prompter?.interactive !== true) return failNull(`${result.problem}${hint}`, EXIT.usage);
-    if (result.suggestion === undefined) notice(`${result.problem}${hint}`);
+    if (prompter?.interactive !== true) return failNull(withNext(result), EXIT.usage);
+    if (result.suggestion === undefined) notice(withNext(result));
     else if (await confirm(`${result.problem}. use ${result.suggestion}?`, "yes")) return result.suggestion;
     answer = await ask(undefined, prompter, question, "", () => null);
   }

@@ -67,7 +67,7 @@ export function formatKeys({ keys, problems }: KeysAnswer, now: number, { width 
 }
 
 function actionsFor(keys: readonly KeyReport[]): Note[] {
-  const [gateway = "", ...others] = gatewaysOf(keys);
+  const [gateway = "", ...others] = listGateways(keys);
   const group = keys.some((key) => key.group !== null) ? "<group>" : null;
   const create = advice.createKey("<tool>", others.length === 0 ? gateway : "<gateway>", group);
   return [
@@ -85,7 +85,7 @@ function keyLines(keys: readonly KeyReport[], now: number, width: number): strin
     text("state", 0, ({ state }) => state),
     text("tool", 0, ({ tools }) => (tools.length === 0 ? "not held here" : joinNames(tools))),
   ];
-  if (gatewaysOf(keys).length > 1) columns.unshift(text("gateway", 0, ({ gateway }) => gateway));
+  if (listGateways(keys).length > 1) columns.unshift(text("gateway", 0, ({ gateway }) => gateway));
   const { lines: table, note } = layoutTable(columns, width);
   const [head = "", ...rows] = table;
   const newest = Math.max(...keys.map(({ as_of }) => as_of ?? 0));
@@ -107,31 +107,31 @@ function keyFacts(key: KeyReport, now: number, newest: number): string[] {
   return [
     ref,
     formatQuota(key),
-    ...consoleFacts(key, now),
+    ...formatConsoleFacts(key, now),
     used === null ? "last use unknown" : `last use ${ago(now - used)} ago`,
     ...(newest - as_of > OLDER_MS ? [`as of ${ago(now - as_of)} ago`] : []),
   ];
 }
 
 function formatQuota({ quota, unlimited, quota_used: used }: KeyReport): string {
-  if (quota !== null) return used === null ? `quota ${exactDollars(quota)}` : `${usedOf(used, quota)} used`;
+  if (quota !== null) return used === null ? `quota ${exactDollars(quota)}` : `${formatUsed(used, quota)} used`;
   const limit = unlimited ? "quota unlimited" : "quota unknown";
   return used === null ? limit : `${dollars(used)} used, ${limit}`;
 }
 
-type ConsoleFacts = Pick<KeyReport, "windows" | "group" | "multiplier" | "expires_at"> & {
+type PrintedKey = Pick<KeyReport, "windows" | "group" | "multiplier" | "expires_at"> & {
   /** What config.yaml says, if that differs. */
   readonly multiplier_here?: number | null;
 };
 
 /** $1.20 of $5.00, by the console. */
-export function usedOf(used: number, quota: number, between = " of "): string {
+export function formatUsed(used: number, quota: number, between = " of "): string {
   const figures = consoleFigures(used, quota);
   return `${figures.used}${between}${figures.max}`;
 }
 
 /** 5h $1.20/$5.00, group coding ×1.5, expires 2027-03-31 */
-export function consoleFacts(key: ConsoleFacts, now: number): string[] {
+export function formatConsoleFacts(key: PrintedKey, now: number): string[] {
   const { group, multiplier, multiplier_here: here = null, expires_at: expires } = key;
   const facts = key.windows.map((window) => formatWindow(window, now));
   if (group !== null || multiplier !== null) {
@@ -147,11 +147,11 @@ export function consoleFacts(key: ConsoleFacts, now: number): string[] {
 function formatWindow({ window, used, most, resets_at }: KeyReport["windows"][number], now: number): string {
   const isUsedUp = used >= most && resets_at !== null;
   const until = isUsedUp ? ` until ${timeOfDay(wholeMinute(resets_at), now)}` : "";
-  return `${window} ${usedOf(used, most, "/")}${until}`;
+  return `${window} ${formatUsed(used, most, "/")}${until}`;
 }
 
 function ageLines(keys: readonly KeyReport[], now: number, width: number): string[] {
-  const gateways = gatewaysOf(keys);
+  const gateways = listGateways(keys);
   return gateways.flatMap((gateway) => {
     const times = keys.filter((key) => key.gateway === gateway).flatMap(({ as_of }) => as_of ?? []);
     if (times.length === 0) return [];
@@ -160,6 +160,6 @@ function ageLines(keys: readonly KeyReport[], now: number, width: number): strin
   });
 }
 
-function gatewaysOf(keys: readonly KeyReport[]): string[] {
+function listGateways(keys: readonly KeyReport[]): string[] {
   return [...new Set(keys.map(({ gateway }) => gateway))];
 }

@@ -4,7 +4,7 @@ import { DEFAULT_LISTEN } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { typeable } from "../core/command-name.ts";
-import { EXIT, StartFailure } from "../core/errors.ts";
+import { EXIT, StartError } from "../core/errors.ts";
 import { LogStream } from "../core/log-stream.ts";
 import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
@@ -15,7 +15,7 @@ import { Notify } from "../service/notify.ts";
 import { isSafeStart } from "./safe-start.ts";
 import { fail } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
-import { outputWidth, screenOf } from "./ui/terminal.ts";
+import { outputWidth, readScreen } from "./ui/terminal.ts";
 import { printableLines, wrap } from "./ui/text.ts";
 import { joinNames } from "./ui/units.ts";
 
@@ -90,7 +90,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
     logTo.end();
     // Something that the failed start left open must not keep the process alive.
     setTimeout(() => process.exit(), EXIT_GUARD_MS).unref();
-    if (!(error instanceof StartFailure)) throw error;
+    if (!(error instanceof StartError)) throw error;
     fail(error.message, error.exitCode);
     await notify.failed(`did not start: ${error.message.split("\n", 1)[0]}`);
     return;
@@ -107,7 +107,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
 
 /** Between words, not where the terminal's line ends. */
 function wrapped(log: LogStream): Pick<LogStream, "write"> {
-  const width = () => screenOf(process.env, process.stderr.columns).width;
+  const width = () => readScreen(process.env, process.stderr.columns).width;
   return { write: (line) => log.write(`${wrap(line.trimEnd(), width())}\n`) };
 }
 

@@ -103,13 +103,13 @@ function gatewayState({ state = "unknown", before = null }: GatewayStatus, start
 }
 
 function gatewayProblem(gateway: GatewayStatus, now: number, width: number): string[] {
-  const failure = describeFailure(gateway, now);
-  if (failure === null) return [];
-  return ["", formatNote({ what: `gateway ${gateway.name}: ${failure}`, next: gateway.next }, width)];
+  const failing = describeFailing(gateway, now);
+  if (failing === null) return [];
+  return ["", formatNote({ what: `gateway ${gateway.name}: ${failing}`, next: gateway.next }, width)];
 }
 
 /** failing since 14:02 (180 requests): nothing listens there (ECONNREFUSED). null: it does not fail. */
-export function describeFailure({ state, since, failures, why }: GatewayStatus, now: number): string | null {
+export function describeFailing({ state, since, failures, why }: GatewayStatus, now: number): string | null {
   if (state !== "failing") return null;
   const which = failures === 0 ? "no request has failed yet" : count(failures, "request");
   return `failing since ${timeOfDay(since ?? now, now)} (${which}): ${why}`;
@@ -142,14 +142,14 @@ function formatConsole(console: ConsoleStatus, now: number, width: number): stri
 /** shared: rediss://valkey.example.net:6379, connected, 3 machines. Then each machine, and what is wrong. */
 function formatShared(shared: SharedStatus, now: number, width: number): string[] {
   const { address, state, problem, next, machines } = shared;
-  const why = problem === null ? "" : `: ${problem}`;
+  const cause = problem === null ? "" : `: ${problem}`;
   const known = state === "connected" ? `, ${count(machines.length, "machine")}` : "";
   const unsigned = machines.filter(({ signature }) => signature === "missing" || signature === "wrong");
   const names = unsigned.map(({ name }) => name).join(", ");
   const signing = names === "" ? "" : `, without a valid signature: ${names}`;
   const remedy = next ?? (names === "" ? null : advice.doctor());
   const lines = [
-    formatNote({ what: `shared: ${address}, ${state}${known}${signing}${why}`, next: remedy }, width),
+    formatNote({ what: `shared: ${address}, ${state}${known}${signing}${cause}`, next: remedy }, width),
   ];
   if (state === "connected") lines.push(...machines.map((machine) => machineLine(machine, now, width)));
   for (const found of sharedProblems(shared, now))

@@ -1,19 +1,19 @@
 import { advice } from "../core/advice.ts";
 import type { Secret } from "../core/secret.ts";
-import { type Problem, warning } from "./problems.ts";
+import { type ConfigProblem, warning } from "./problems.ts";
 import { type Config, isSameSource, type Tool } from "./schema.ts";
 
 /**
  * Settings that work but should be changed. Only for `check` and `doctor`: the log would repeat them at every reload.
  * @param keyOf null: the key is not known
  */
-export function configCautions(config: Config, keyOf: (tool: Tool) => Secret | null): Problem[] {
+export function configCautions(config: Config, keyOf: (tool: Tool) => Secret | null): ConfigProblem[] {
   const tools = Object.values(config.tools);
   return [...writtenKeys(tools), ...sharedKeys(tools, keyOf), ...unlimitedTools(tools)];
 }
 
 /** Copies of config.yaml, such as backups and pasted questions, take the key with them. */
-function writtenKeys(tools: readonly Tool[]): Problem[] {
+function writtenKeys(tools: readonly Tool[]): ConfigProblem[] {
   const names = tools.filter(({ key }) => key.kind === "literal").map(({ name }) => name);
   const [first] = names;
   if (first === undefined) return [];
@@ -26,8 +26,8 @@ function writtenKeys(tools: readonly Tool[]): Problem[] {
 }
 
 /** Two sources can hold the same key. The parser reports two tools with the same source. */
-function sharedKeys(tools: readonly Tool[], keyOf: (tool: Tool) => Secret | null): Problem[] {
-  const found: Problem[] = [];
+function sharedKeys(tools: readonly Tool[], keyOf: (tool: Tool) => Secret | null): ConfigProblem[] {
+  const found: ConfigProblem[] = [];
   const owners = new Map<string, Tool>();
   for (const tool of tools) {
     const key = keyOf(tool);
@@ -45,7 +45,7 @@ function sharedKeys(tools: readonly Tool[], keyOf: (tool: Tool) => Secret | null
 }
 
 /** A tool whose requests do not pass here cannot be limited here. */
-function unlimitedTools(tools: readonly Tool[]): Problem[] {
+function unlimitedTools(tools: readonly Tool[]): ConfigProblem[] {
   const names = tools
     .filter(({ enabled, watchOnly, quota }) => enabled && !watchOnly && quota === null)
     .filter(({ limits: { requests, tokens, spend, concurrent } }) => {

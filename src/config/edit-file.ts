@@ -85,7 +85,7 @@ async function prepareEdit<Result extends NewText>(file: string, edit: Edit<Resu
   return result.ok ? ({ ok: true, before: read.text, result } as const) : result;
 }
 
-export type Written =
+type Written =
   | { readonly ok: true }
   /** isStale: the file no longer holds the expected text. */
   | { readonly ok: false; readonly problem: string; readonly isStale: boolean };
@@ -116,7 +116,7 @@ export async function writeConfig(
     await syncFolder(dirname(ready.target));
     return { ok: true };
   } catch (error) {
-    return { ok: false, problem: `${file} was not changed: ${causeOf(error, file)}`, isStale: false };
+    return { ok: false, problem: `${file} was not changed: ${explainError(error, file)}`, isStale: false };
   } finally {
     await staged?.discard();
   }
@@ -128,7 +128,7 @@ export async function createConfig(file: string, text: string): Promise<Written>
     if (await createPrivateFile(file, text)) return { ok: true };
     return { ok: false, problem: `${file} exists already and was left as it is`, isStale: true };
   } catch (error) {
-    return { ok: false, problem: `${file} was not created: ${causeOf(error, file)}`, isStale: false };
+    return { ok: false, problem: `${file} was not created: ${explainError(error, file)}`, isStale: false };
   }
 }
 
@@ -144,7 +144,7 @@ function replaceIfSame(file: string, staged: StagedFile, expected: string): bool
   return isSame;
 }
 
-function causeOf(error: unknown, file: string): string {
+function explainError(error: unknown, file: string): string {
   const code = errorCode(error);
   switch (code) {
     case "ENOENT":

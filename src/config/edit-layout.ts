@@ -13,7 +13,7 @@ export interface YamlMap {
 }
 
 type Collection = YAMLMap.Parsed | YAMLSeq.Parsed;
-export type Entry = Pair<ParsedNode, ParsedNode | null>;
+type Entry = Pair<ParsedNode, ParsedNode | null>;
 
 /** Replaces text[start, end). */
 export interface Replacement {
@@ -281,6 +281,6 @@ function isFilledMap(value: YamlValue): value is YamlMap {
   return typeof value !== "string" && !isList(value) && Object.keys(value).length > 0;
 }
 
-export function pairOf(map: YAMLMap.Parsed, name: string | number): Entry | undefined {
+export function findPair(map: YAMLMap.Parsed, name: string | number): Entry | undefined {
   return map.items.find(({ key }) => isScalar(key) && String(key.value) === String(name));
 }

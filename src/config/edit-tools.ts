@@ -35,12 +35,12 @@ export function setToken(
   const found = findTool(text, tool);
   if (!found.ok) return found;
   const path: Path = ["tools", tool, "token"];
-  const old = mode === "replace" ? [] : tokensOf(found.settings);
-  if (old.some((each) => hashOf(each) === hash)) return { ok: true, text };
+  const old = mode === "replace" ? [] : listTokens(found.settings);
+  if (old.some((each) => readHash(each) === hash)) return { ok: true, text };
   if (typeof token === "string")
     return mode === "replace" ? setValue(text, path, hash) : appendItem(text, path, hash);
   const { name, created } = token;
-  if (old.some((each) => nameOf(each) === name)) {
+  if (old.some((each) => readName(each) === name)) {
     const problem = `${tool} already has a token called ${name}: choose another name, or revoke that one first`;
     return { ok: false, problem: `${problem} → ${advice.revoke(tool, name)}` };
   }
@@ -53,7 +53,7 @@ export function setToken(
 /** A name that no token of the tool has: laptop, else laptop-2. */
 export function freeTokenName(text: string, tool: string, name: string): string {
   const found = findTool(text, tool);
-  const taken = found.ok ? tokensOf(found.settings).map(nameOf) : [];
+  const taken = found.ok ? listTokens(found.settings).map(readName) : [];
   let free = name;
   for (let number = 2; taken.includes(free); number += 1) free = `${name}-${number}`;
   return free;
@@ -62,10 +62,10 @@ export function freeTokenName(text: string, tool: string, name: string): string 
 /** How many tokens a tool has; 0 if there is no such tool. */
 export function countTokens(text: string, tool: string): number {
   const found = findTool(text, tool);
-  return found.ok ? tokensOf(found.settings).length : 0;
+  return found.ok ? listTokens(found.settings).length : 0;
 }
 
-export type TokenRemoved =
+type TokenRemoved =
   /** isLast: the tool has no other token. */
   | { readonly ok: true; readonly text: string; readonly isLast: boolean }
   | { readonly ok: false; readonly problem: string };
@@ -74,10 +74,10 @@ export type TokenRemoved =
 export function removeToken(text: string, tool: string, name: string): TokenRemoved {
   const found = findTool(text, tool);
   if (!found.ok) return found;
-  const tokens = tokensOf(found.settings);
-  const index = tokens.findIndex((token) => nameOf(token) === name);
+  const tokens = listTokens(found.settings);
+  const index = tokens.findIndex((token) => readName(token) === name);
   if (index === -1) {
-    const names = tokens.map(nameOf).join(", ");
+    const names = tokens.map(readName).join(", ");
     const known = names === "" ? "it has none" : `it has ${names}`;
     return { ok: false, problem: `${tool} has no token called ${name}; ${known}` };
   }
@@ -86,20 +86,20 @@ export function removeToken(text: string, tool: string, name: string): TokenRemo
   return removed.ok ? { ...removed, isLast } : removed;
 }
 
-function tokensOf({ token = "" }: YamlMap): readonly YamlValue[] {
+function listTokens({ token = "" }: YamlMap): readonly YamlValue[] {
   if (token === "") return [];
   return Array.isArray(token) ? token : [token];
 }
 
-function hashOf(token: YamlValue): string {
+function readHash(token: YamlValue): string {
   const hash = isMapValue(token) ? token.hash : token;
   return typeof hash === "string" ? hash.toLowerCase() : "";
 }
 
 /** As parse.ts names it. */
-function nameOf(token: YamlValue): string {
+function readName(token: YamlValue): string {
   const name = isMapValue(token) ? token.name : undefined;
-  return typeof name === "string" ? name : hashOf(token).slice("sha256:".length).slice(0, 8);
+  return typeof name === "string" ? name : readHash(token).slice("sha256:".length).slice(0, 8);
 }
 
 function isMapValue(value: YamlValue | undefined): value is YamlMap {
@@ -147,7 +147,7 @@ export function addTool(text: string, tool: string, settings: YamlMap): EditResu
   return setValue(text, ["tools", tool], settings);
 }
 
-export type ToolRemoved =
+type ToolRemoved =
   /** commentAbove: comments above it stayed. They may be about it, or about what follows. */
   | { readonly ok: true; readonly text: string; readonly commentAbove: boolean }
   | { readonly ok: false; readonly problem: string };

@@ -8,13 +8,13 @@ import {
   appendTo,
   columnOf,
   contentEnd,
+  findPair,
   formatInline,
   formatScalar,
   indentFor,
   isEmpty,
   isList,
   isNull,
-  pairOf,
   type Replacement,
   removalFromBlock,
   removalFromFlow,
@@ -64,7 +64,7 @@ export function renameKey(text: string, path: Path, name: string): EditResult {
   if (!source.ok) return source;
   const { parent, item } = itemAt(source, path);
   if (!isMap(parent) || !isPair(item)) return editFailure(`there is no ${showPath(path)} in config.yaml`);
-  if (pairOf(parent, name) !== undefined) return editFailure(`config.yaml already has an entry ${name}`);
+  if (findPair(parent, name) !== undefined) return editFailure(`config.yaml already has an entry ${name}`);
   const value = plainValue(item.value, []);
   const expected = changed(changed(source.value, path, null), [...path.slice(0, -1), name], value);
   const [start, end] = item.key.range;
@@ -213,7 +213,7 @@ function showPath(path: Path): string {
 function nodeAt({ root }: Source, path: Names): ParsedNode | null {
   let node: ParsedNode | null = root;
   for (const name of path) {
-    if (isMap(node)) node = pairOf(node, name)?.value ?? null;
+    if (isMap(node)) node = findPair(node, name)?.value ?? null;
     else node = isSeq(node) ? (node.items[Number(name)] ?? null) : null;
   }
   return node;
@@ -222,7 +222,7 @@ function nodeAt({ root }: Source, path: Names): ParsedNode | null {
 function itemAt(source: Source, path: Path) {
   const parent = nodeAt(source, path.slice(0, -1));
   const name = path.at(-1) ?? "";
-  if (isMap(parent)) return { parent, item: pairOf(parent, name) ?? null };
+  if (isMap(parent)) return { parent, item: findPair(parent, name) ?? null };
   if (isSeq(parent)) return { parent, item: parent.items[Number(name)] ?? null };
   return { parent: null, item: null };
 }
@@ -234,7 +234,7 @@ function replacementFor(source: Source, path: Path, value: YamlValue): Replaceme
   const parent = nodeAt(source, path.slice(0, -1));
   if (isMap(parent)) {
     const place = { text, map: parent, depth: path.length, indent: indentFor(text, parent, root) };
-    const pair = pairOf(parent, name);
+    const pair = findPair(parent, name);
     return pair === undefined ? appendEntry(place, String(name), value) : replaceEntry(place, pair, value);
   }
   if (isSeq(parent)) {

@@ -5,7 +5,7 @@ import { createSecureContext } from "node:tls";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import { configModeProblem } from "../core/paths.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
-import { type Problem, warning } from "./problems.ts";
+import { type ConfigProblem, warning } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, Shared } from "./schema.ts";
 import { secretSources } from "./snapshot.ts";
 import { MAX_BYTES } from "./yaml.ts";
@@ -17,12 +17,12 @@ export interface Loaded {
   readonly text: string | null;
   /** null: there is an error among the problems. */
   readonly config: Config | null;
-  readonly problems: readonly Problem[];
+  readonly problems: readonly ConfigProblem[];
   /** The result of the text alone. */
   readonly parsed: Parsed | null;
 }
 
-export interface LoadOptions {
+interface LoadOptions {
   /** The person's home folder, for `~/`. */
   readonly home: string;
   /** True: a file with a secret in it that others can read is an error. False: it is a warning. */
@@ -36,7 +36,7 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
   const read = await readText(file);
   const { text } = read;
   if (text === null)
-    return { found: read.found, text, config: null, problems: [failure(read.problem)], parsed: null };
+    return { found: read.found, text, config: null, problems: [fileProblem(read.problem)], parsed: null };
   const { home, strict, before } = options;
   const known = before?.text === text ? before.parsed : null;
   const parsed = known ?? parseConfig(text, home);
@@ -54,8 +54,8 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
 }
 
 /** The configuration with the content of its ca_files. */
-async function withAuthorities(config: Config): Promise<{ config: Config; problems: Problem[] }> {
-  const problems: Problem[] = [];
+async function withAuthorities(config: Config): Promise<{ config: Config; problems: ConfigProblem[] }> {
+  const problems: ConfigProblem[] = [];
   const gateways: Record<string, Gateway> = Object.create(null);
   for (const [name, gateway] of Object.entries(config.gateways)) {
     gateways[name] = gateway;
@@ -69,7 +69,7 @@ async function withAuthorities(config: Config): Promise<{ config: Config; proble
   return { config: Object.freeze({ ...config, gateways: Object.freeze(gateways), shared }), problems };
 }
 
-async function withStoreAuthority(shared: Shared | null, problems: Problem[]): Promise<Shared | null> {
+async function withStoreAuthority(shared: Shared | null, problems: ConfigProblem[]): Promise<Shared | null> {
   const authority = shared?.store.authority ?? null;
   if (shared === null || authority === null) return shared;
   const read = await readAuthority(authority);
@@ -122,14 +122,14 @@ export async function readText(file: string): Promise<Read> {
   }
 }
 
-function modeProblems(file: string, config: Config, strict: boolean): Problem[] {
+function modeProblems(file: string, config: Config, strict: boolean): ConfigProblem[] {
   const found = configModeProblem(file);
   if (found === null) return [];
   const problem = warning("", found.problem, found.next);
   return [strict && holdsLiteral(config) ? { ...problem, severity: "error" } : problem];
 }
 
-function gitProblems(file: string, config: Config): Problem[] {
+function gitProblems(file: string, config: Config): ConfigProblem[] {
   if (!holdsLiteral(config)) return [];
   for (let folder = dirname(file); folder !== dirname(folder); folder = dirname(folder)) {
     if (existsSync(`${folder}/.git`)) {
@@ -144,6 +144,6 @@ function holdsLiteral(config: Config): boolean {
   return secretSources(config).some(({ kind }) => kind === "literal");
 }
 
-function failure(message: string): Problem {
+function fileProblem(message: string): ConfigProblem {
   return { ...warning("", message), severity: "error" };
 }

@@ -1,7 +1,7 @@
 import { validate as isSchedule } from "node-cron";
 import { advice } from "../core/advice.ts";
 import { DAY_MS, MINUTE_MS } from "../core/units.ts";
-import { type Problem, Report } from "./problems.ts";
+import { type ConfigProblem, Report } from "./problems.ts";
 import { checkReferences } from "./references.ts";
 import {
   type Config,
@@ -63,7 +63,7 @@ import { type Entry, readTree, type Tree } from "./yaml.ts";
 export interface Parsed {
   /** null when there is an error among the problems. */
   readonly config: Config | null;
-  readonly problems: readonly Problem[];
+  readonly problems: readonly ConfigProblem[];
 }
 
 /** Parses config.yaml's text. Pure: the same text and home folder give the same result. */
@@ -316,7 +316,7 @@ const MAX_TIMEOUT = DAY_MS;
 const timeout: Reader<number> = (text) => {
   const reading = parseDuration(text);
   if ("problem" in reading) return reading;
-  if (reading.value === 0) return { problem: "a timeout of zero would end every call" };
+  if (reading.value === 0) return { problem: "a timeout of zero would end every call", next: null };
   return atMostADay(reading.value);
 };
 
@@ -327,7 +327,7 @@ const timeoutOrZero: Reader<number> = (text) => {
 };
 
 function atMostADay(value: number): ReturnType<Reader<number>> {
-  return value > MAX_TIMEOUT ? { problem: "a timeout is at most 24h" } : { value };
+  return value > MAX_TIMEOUT ? { problem: "a timeout is at most 24h", next: null } : { value };
 }
 
 function readTimeouts(section: Section | null): Timeouts {

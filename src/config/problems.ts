@@ -1,9 +1,10 @@
+import { withNext } from "../core/display.ts";
 import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { credentialSpans, redactCredentials } from "../core/redact.ts";
 import { mergeSpans, type Span } from "../core/spans.ts";
 
 /** Something wrong in config.yaml, described so that a person can correct it without a manual. */
-export interface Problem {
+export interface ConfigProblem {
   /** With an error the file is not used. */
   readonly severity: "error" | "warning";
   /** Such as tools.codex.key; empty for the file as a whole. */
@@ -19,17 +20,17 @@ export interface Problem {
 }
 
 /** A warning without a place in the text. */
-export function warning(path: string, message: string, hint: string | null = null): Problem {
+export function warning(path: string, message: string, hint: string | null = null): ConfigProblem {
   return { severity: "warning", path, line: 0, column: 0, message, hint, excerpt: null };
 }
 
 /** One problem in one line, for the log. */
-export function problemInLine({ message, hint }: Problem): string {
-  return hint === null ? message : `${message} → ${hint}`;
+export function problemInLine({ message, hint }: ConfigProblem): string {
+  return withNext({ problem: message, next: hint });
 }
 
 /** Problems for a terminal: where, what, the source line, and what to write instead. */
-export function formatProblems(file: string, problems: readonly Problem[]): string {
+export function formatProblems(file: string, problems: readonly ConfigProblem[]): string {
   const lines: string[] = [];
   for (const { severity, path, line, column, message, hint, excerpt } of problems) {
     const kind = severity === "warning" ? "warning: " : "";
@@ -48,7 +49,7 @@ export function formatProblems(file: string, problems: readonly Problem[]): stri
 const MAX_PROBLEMS = 200;
 
 /** A problem as it was found. It may repeat a secret of the text. */
-interface Finding extends Pick<Problem, "severity" | "path" | "message" | "hint"> {
+interface Finding extends Pick<ConfigProblem, "severity" | "path" | "message" | "hint"> {
   /** An offset in the text; -1: the problem has no place. */
   readonly at: number;
 }
@@ -94,7 +95,7 @@ export class Report {
   }
 
   /** What was found by now, without the secrets of the text. To be called when the whole text was read. */
-  problems(): Problem[] {
+  problems(): ConfigProblem[] {
     if (this.#findings.length === 0) return [];
     const secrets = new FileSecrets(this.#text, this.#settings);
     return this.#findings.map(({ severity, at, path, message, hint }) => {

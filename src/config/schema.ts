@@ -165,7 +165,7 @@ export interface Tool {
   readonly shared: boolean;
 }
 
-export type OnLeak = "report" | "rotate";
+type OnLeak = "report" | "rotate";
 
 /** A local token. Only its hash is kept. */
 export interface Token {

@@ -1,3 +1,4 @@
+import type { Problem } from "../core/display.ts";
 import { nearest } from "../core/nearest.ts";
 import { redactCredentials } from "../core/redact.ts";
 import type { Report } from "./problems.ts";
@@ -7,12 +8,10 @@ import { type Dict, type Entry, joinPath, lastName, type Tree } from "./yaml.ts"
 /** A value, or what is wrong with its text and what to write instead. */
 export type ValueResult<T> =
   | { readonly value: T }
-  | {
-      readonly problem: string;
-      readonly next?: string;
+  | (Problem & {
       /** What was probably meant. */
       readonly suggestion?: string;
-    };
+    });
 export type Reader<T> = (text: string) => ValueResult<T>;
 
 /** Reads the settings of one map. A setting that was asked for is known; finish() reports the others. */

@@ -1,24 +1,26 @@
 import { createHash } from "node:crypto";
+import type { Problem } from "../core/display.ts";
 import { Secret, type SecretSet } from "../core/secret.ts";
-import type { Problem } from "./problems.ts";
+import type { ConfigProblem } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, KeySource, SharedStore, Tool } from "./schema.ts";
 
 /** The result of reading a tool's key. */
 export type KeyState =
   | { readonly state: "ready"; readonly key: Secret }
-  /** The source could not be read, or what it holds cannot be a key. */
-  | {
+  /** The source could not be read, or what it holds cannot be a key. next null: the source decides what to type. */
+  | ({
       readonly state: "unavailable";
-      readonly problem: string;
       /** The source is empty or has no key: a new key belongs there. */
       readonly absent?: boolean;
-      /** What to type, if the source does not decide that. */
-      readonly next?: string;
-    }
+    } & Problem)
   /** A known key was paired with something new; it waits for `keybearer trust`. */
   | { readonly state: "needs-trust"; readonly what: string; readonly from: string; readonly to: string };
 
-const NOT_READ: KeyState = Object.freeze({ state: "unavailable", problem: "the key was not read yet" });
+const NOT_READ: KeyState = Object.freeze({
+  state: "unavailable",
+  problem: "the key was not read yet",
+  next: null,
+});
 
 /**
  * One frozen, validated configuration with the keys that were read for it. A request takes one at its start and finishes
@@ -28,7 +30,7 @@ export class Snapshot {
   /** Increases with every change of the configuration or its keys. */
   readonly revision: number;
   readonly config: Config;
-  readonly warnings: readonly Problem[];
+  readonly warnings: readonly ConfigProblem[];
   /** All origins that some tool allows. */
   readonly origins: readonly string[];
   /** The tools that are identified by the calling program. */
@@ -42,7 +44,7 @@ export class Snapshot {
     revision: number,
     config: Config,
     keyStates: ReadonlyMap<string, KeyState>,
-    warnings: readonly Problem[],
+    warnings: readonly ConfigProblem[],
   ) {
     const tools = Object.values(config.tools);
     this.revision = revision;
@@ -134,7 +136,7 @@ export function secretSources({ tools, gateways, shared }: Config): readonly Key
 }
 
 /** Everything that decides who sees a secret: the origins, the proxy, and the authority that certifies them. */
-export function destinationsOf({ proxy, authority }: Gateway, addresses: readonly string[]): string[] {
+export function listDestinations({ proxy, authority }: Gateway, addresses: readonly string[]): string[] {
   const destinations = new Set(addresses.map((address) => new URL(address).origin));
   // These are no addresses, so a trusted proxy is never taken for a trusted gateway.
   if (proxy !== null) destinations.add(`proxy ${proxy}`);

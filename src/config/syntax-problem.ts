@@ -1,5 +1,6 @@
 import type { ErrorCode } from "yaml";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { redactCredentials } from "../core/redact.ts";
 
@@ -11,10 +12,8 @@ export interface ParseError {
 }
 
 /** The same for a person: where the mistake is, which is often above the place where the parser gave up. */
-export interface SyntaxProblem {
+interface SyntaxProblem extends Problem {
   readonly at: number;
-  readonly problem: string;
-  readonly next: string | null;
 }
 
 /** Never repeats a value: the line with the mistake may hold a key. */
@@ -95,7 +94,7 @@ function inBrackets({ at, code, message }: ParseError, text: string, bracket: nu
 function explainLine({ at, code, message }: ParseError, text: string): SyntaxProblem {
   const start = lineStart(text, at);
   const line = withoutComment(text.slice(start, lineEnd(text, at)));
-  const indent = indentOf(line);
+  const indent = countIndent(line);
   const content = start + indent;
   if (/^-(\s|$)/.test(line.trim()) && code !== "BAD_INDENT")
     return {
@@ -148,7 +147,7 @@ function nextContent(text: string, start: number): Line | null {
   for (let at = nextLine(text, start); at < text.length; at = nextLine(text, at)) {
     const line = withoutComment(text.slice(at, lineEnd(text, at)));
     if (line.trim() === "") continue;
-    const indent = indentOf(line);
+    const indent = countIndent(line);
     return { at: at + indent, indent, isSetting: /:(\s|$)/.test(line) };
   }
   return null;
@@ -158,6 +157,6 @@ function withoutComment(line: string): string {
   return line.replace(/(^|\s)#.*$/, "");
 }
 
-function indentOf(line: string): number {
+function countIndent(line: string): number {
   return line.length - line.trimStart().length;
 }

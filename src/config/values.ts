@@ -35,7 +35,7 @@ export const plainText: Reader<string> = (text) => {
     return { problem: "nothing is written here", next: "write a value, or remove the line" };
   if (/\p{Cc}/u.test(text))
     return { problem: "the value contains a control character", next: "write it on one line" };
-  if (text.length > 200) return { problem: "the value is longer than 200 characters" };
+  if (text.length > 200) return { problem: "the value is longer than 200 characters", next: null };
   return { value: text };
 };
 
@@ -43,7 +43,7 @@ export function oneOf<const T extends string>(...choices: readonly T[]): Reader<
   return (text) => {
     const found = choices.find((choice) => choice === text);
     if (found !== undefined) return { value: found };
-    return { problem: `${quoted(text)} is not one of ${choices.join(", ")}` };
+    return { problem: `${quoted(text)} is not one of ${choices.join(", ")}`, next: null };
   };
 }
 
@@ -54,7 +54,7 @@ export const factor: Reader<number> = (text) => {
 
 export const parseCount: Reader<number> = (text) => {
   if (/^[1-9]\d{0,5}$/.test(text)) return { value: Number(text) };
-  return { problem: `${quoted(text)} is not a whole number above zero` };
+  return { problem: `${quoted(text)} is not a whole number above zero`, next: null };
 };
 
 /** Dollars as whole micro-dollars, so that sums stay exact. */
@@ -170,7 +170,7 @@ export const moment: Reader<number> = (text) => {
 export const timezone: Reader<string> = (text) => {
   // Some versions of Node also take an offset such as +02:00, which knows no summer time.
   const isName = /^[A-Za-z]/.test(text);
-  const resolved = isName ? zoneOf(text) : null;
+  const resolved = isName ? findZone(text) : null;
   if (resolved !== null) return { value: resolved.toLowerCase() === text.toLowerCase() ? resolved : text };
   const near = nearest(text, Intl.supportedValuesOf("timeZone"));
   return {
@@ -180,7 +180,7 @@ export const timezone: Reader<string> = (text) => {
 };
 
 /** The name of a time zone as Intl has it; null: there is no such zone. */
-export function zoneOf(text: string): string | null {
+export function findZone(text: string): string | null {
   try {
     return new Intl.DateTimeFormat("en", { timeZone: text }).resolvedOptions().timeZone;
   } catch {
@@ -264,7 +264,7 @@ export const storeUrl: Reader<string> = (text) => {
   if (/[?#]/.test(rest))
     return { problem: "the address contains a query or fragment", next: "cut it off at the ? or #" };
   const match = /^(\[[\da-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?(\/.*)?$/i.exec(rest);
-  const host = hostOf(match?.[1] ?? "");
+  const host = parseHost(match?.[1] ?? "");
   const port = Number(match?.[2] ?? DEFAULT_STORE_PORT);
   if (host === null || port === 0 || port > 65_535)
     return { problem: `${quoted(text)} is not the address of a store`, next: example };
@@ -287,7 +287,7 @@ export const storeUrl: Reader<string> = (text) => {
 };
 
 /** As URL writes it for the web: in lower case, each IP address in one form. URL leaves hosts of other schemes alone. */
-function hostOf(text: string): string | null {
+function parseHost(text: string): string | null {
   const address = `https://${text}`;
   return URL.canParse(address) ? new URL(address).hostname : null;
 }

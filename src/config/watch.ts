@@ -5,7 +5,7 @@ import { errorCode } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Ticker } from "../core/ticker.ts";
 
-export interface FileWatchDeps {
+interface FileWatchDeps {
   readonly ticker: Ticker;
   readonly log: Pick<Logger, "warn" | "error">;
   /** The content may still be the same: compare it. */

@@ -6,7 +6,7 @@ import { explainParseError, LEXER_MARKS, type ParseError } from "./syntax-proble
 /** config.yaml's text as plain structure. Scalars stay texts until a field says what they mean. */
 export type Tree = Scalar | List | Dict;
 
-export interface Scalar {
+interface Scalar {
   readonly kind: "scalar";
   readonly text: string;
   /** Without quotes: `no` and `"no"` are different things to a person. */
@@ -14,7 +14,7 @@ export interface Scalar {
   readonly at: number;
 }
 
-export interface List {
+interface List {
   readonly kind: "list";
   readonly items: readonly Tree[];
   readonly at: number;
@@ -64,7 +64,7 @@ export const MAX_BYTES = 1_000_000;
 const MAX_TOKENS = 100_000;
 const MAX_DEPTH = 32;
 
-export type Lexed =
+type Lexed =
   | { readonly ok: true; readonly lexemes: readonly string[] }
   | { readonly ok: false; readonly problem: string };
 

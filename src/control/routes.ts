@@ -8,7 +8,9 @@ import {
   type Snapshot,
 } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import { HttpError } from "../core/errors.ts";
+import { isObject } from "../core/json.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";
@@ -16,12 +18,12 @@ import type { KeyPlace } from "../keys/stored-keys.ts";
 import { isKeyAction, type KeyAction, PAST } from "../lifecycle/key-action.ts";
 import type { CreateOptions, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
 import { Refused } from "../lifecycle/refused.ts";
+import { explainError } from "../lifecycle/steps.ts";
 import type { Kind } from "../limits/counters.ts";
 import { amountInWords } from "../limits/format.ts";
-import { ConsoleFault, type KeySettings } from "../mirror/consoles/console.ts";
+import { ConsoleError, type KeySettings } from "../mirror/consoles/console.ts";
 import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
-import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { type ActionLog, indexStatus, type Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
@@ -77,7 +79,7 @@ export interface HeldTool {
   readonly to: string;
 }
 
-export interface ClaimRequest {
+interface ClaimRequest {
   readonly place: KeyPlace;
   /** Where the key may go. */
   readonly origins: readonly string[];
@@ -124,7 +126,7 @@ export interface OpenAnswer {
   readonly expires_in: number;
 }
 
-export interface RouteInput {
+interface RouteInput {
   /** The last part of the path; empty where the route has none. */
   readonly name: string;
   readonly body: unknown;
@@ -225,12 +227,12 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /rotation/:name": (controls, { name, body }) => {
     const { lifecycle } = controls;
     const options = rotateOptions(body);
-    return changed(gatewayOf(controls, name), () => lifecycle.rotatable(name, options));
+    return changed(findGateway(controls, name), () => lifecycle.rotatable(name, options));
   },
   "POST /rotate/:name": (controls, { name, body }) => {
     const { lifecycle, actions } = controls;
     const options = rotateOptions(body);
-    return changed(gatewayOf(controls, name), async () => {
+    return changed(findGateway(controls, name), async () => {
       const change = await lifecycle.rotate(name, { ...options, reason: "asked" });
       actions.add(`rotated the key of ${name}`);
       return change;
@@ -239,7 +241,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /createkey/:name": (controls, { name, body }) => {
     const { lifecycle, actions } = controls;
     const options = createOptions(body);
-    return changed(gatewayOf(controls, name), async () => {
+    return changed(findGateway(controls, name), async () => {
       const change = await lifecycle.create(name, options);
       actions.add(`created a key for ${name}`);
       return change;
@@ -248,7 +250,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /deletekey/:name": (controls, { name, body }) => {
     const { lifecycle, actions } = controls;
     requireEmpty(body);
-    return changed(gatewayOf(controls, name), async () => {
+    return changed(findGateway(controls, name), async () => {
       const change = await lifecycle.delete(name);
       actions.add(`deleted the key of ${name} at the console`);
       return change;
@@ -257,14 +259,14 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /consolekey/:name": (controls, { name, body }) => {
     if (!hasOnly(body, ["action"]) || !isKeyAction(body.action)) throw new HttpError(400, ACTION_BODY);
     const { action } = body;
-    return changed(gatewayOf(controls, name), () => controls.lifecycle.changeable(name, action));
+    return changed(findGateway(controls, name), () => controls.lifecycle.changeable(name, action));
   },
   "POST /enablekey/:name": (controls, { name, body }) => {
     const { lifecycle, actions } = controls;
     if (!hasOnly(body, ["enabled"]) || typeof body.enabled !== "boolean")
       throw new HttpError(400, "send enabled (true or false)");
     const { enabled } = body;
-    return changed(gatewayOf(controls, name), async () => {
+    return changed(findGateway(controls, name), async () => {
       const key = await lifecycle.setEnabled(name, enabled);
       actions.add(`${enabled ? "enabled" : "disabled"} the key of ${name} at the console`);
       return key;
@@ -310,9 +312,9 @@ export const ROUTES: Readonly<Record<string, Route>> = {
 /** A change of a key, or why there is none. */
 export type Changed<Value> =
   | { readonly ok: true; readonly value: Value }
-  | { readonly ok: false; readonly problem: string; readonly next: string | null };
+  | ({ readonly ok: false } & Problem);
 
-function gatewayOf({ reload }: Controls, tool: string): string {
+function findGateway({ reload }: Controls, tool: string): string {
   return reload.snapshot.config.tools[tool]?.gateway ?? "";
 }
 
@@ -320,13 +322,8 @@ async function changed<Value>(gateway: string, work: () => Promise<Value>): Prom
   try {
     return { ok: true, value: await work() };
   } catch (error) {
-    if (error instanceof Refused) return { ok: false, problem: error.message, next: error.next };
-    if (error instanceof ConsoleFault)
-      return {
-        ok: false,
-        problem: `the console of ${gateway} ${error.message}`,
-        next: consoleRemedy(error, gateway),
-      };
+    if (error instanceof Refused || error instanceof ConsoleError)
+      return { ok: false, ...explainError(error, gateway) };
     throw error;
   }
 }
@@ -462,7 +459,7 @@ function keyAction(body: unknown): { gateway: string; ref: string; action: KeyAc
 }
 
 function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {
-  if (typeof body !== "object" || body === null || Array.isArray(body)) return false;
+  if (!isObject(body)) return false;
   return Object.keys(body).length === fields.length && fields.every((field) => Object.hasOwn(body, field));
 }
 

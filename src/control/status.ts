@@ -1,5 +1,5 @@
 import { freemem } from "node:os";
-import type { Problem } from "../config/problems.ts";
+import type { ConfigProblem } from "../config/problems.ts";
 import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
@@ -31,7 +31,7 @@ export interface Status {
     readonly loaded_at: number;
   };
   /** In the file as it is now. If one is an error, the last good configuration is in force. */
-  readonly problems: readonly Problem[];
+  readonly problems: readonly ConfigProblem[];
   readonly tools: readonly ToolStatus[];
   readonly gateways: readonly GatewayStatus[];
   readonly usage: UsageStatus;
@@ -147,7 +147,7 @@ export class ActionLog {
   }
 }
 
-export interface StatusDeps {
+interface StatusDeps {
   readonly version: string;
   readonly clock: Clock;
   /** clock.elapsed() when the daemon started. */
@@ -158,13 +158,13 @@ export interface StatusDeps {
   readonly configPath: string;
   readonly reload: {
     readonly snapshot: Snapshot;
-    readonly problems: readonly Problem[];
+    readonly problems: readonly ConfigProblem[];
     readonly loadedAt: number;
   };
   readonly keyHealth: KeyHealth;
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
-  readonly usage: Pick<UsageLog, "state" | "readNow">;
+  readonly usage: Pick<UsageLog, "state" | "readNow" | "journal">;
   readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
   readonly shared: Pick<Shared, "status" | "listParts">;
   readonly dashboard: DashboardStatus;
@@ -179,6 +179,7 @@ export async function readStatus(deps: StatusDeps): Promise<Status> {
   const tools = Object.values(snapshot.config.tools);
   const toolDeps = {
     keyHealth,
+    journal: deps.usage.journal,
     limiter,
     shared: deps.shared,
     mirror: deps.mirror,

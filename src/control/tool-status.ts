@@ -1,6 +1,7 @@
 import type { Config, Period, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { toolProblems } from "../doctor/tool-problems.ts";
 import { type Level, type LimitKind, takenInAll } from "../limits/counters.ts";
@@ -14,8 +15,9 @@ import type { KeyHealth } from "../proxy/key-health/key-health.ts";
 import type { KeyPause, KeyRefusal, KeySummary } from "../proxy/key-health/key-problem.ts";
 import type { MachinePart } from "../shared/limits.ts";
 import type { Shared } from "../shared/shared.ts";
+import type { Journal } from "../usage/journal/journal.ts";
 
-export type ToolState =
+type ToolState =
   | "active"
   | "no-token"
   | "disabled"
@@ -38,6 +40,7 @@ export interface ToolStatus {
   /** The key's fingerprint, or null when there is none. */
   readonly key: string | null;
   readonly tokens: number;
+  /** When it last sent a request, also one that was refused here; null: unknown. */
   readonly last_use: number | null;
   /** Why it does not work, or soon may not; null: nothing is known to be wrong. */
   readonly why: string | null;
@@ -59,7 +62,7 @@ export interface ToolStatus {
 }
 
 /** How the gateway refuses a key. Times are in milliseconds UTC. */
-export interface RefusedKey {
+interface RefusedKey {
   readonly cause: CauseName;
   readonly detail: CauseDetail | null;
   readonly status: number | null;
@@ -95,7 +98,8 @@ export interface LimitStatus {
 }
 
 export interface ToolStatusDeps {
-  readonly keyHealth: Pick<KeyHealth, "report" | "lastUse">;
+  readonly keyHealth: Pick<KeyHealth, "report">;
+  readonly journal: Pick<Journal, "lastUse">;
   readonly limiter: Pick<Limiter, "levels">;
   readonly shared: Pick<Shared, "listParts">;
   readonly mirror: Pick<Mirror, "factsOf" | "canChangeKeys">;
@@ -104,7 +108,7 @@ export interface ToolStatusDeps {
 }
 
 export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): ToolStatus {
-  const { keyHealth, limiter, shared, mirror } = deps;
+  const { keyHealth, journal, limiter, shared, mirror } = deps;
   const { name } = tool;
   const levels = limiter.levels(tool);
   const limits = limitStatuses(levels, (level) => shared.listParts(name, level));
@@ -117,7 +121,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
     ...findState(tool, report, limits, deps),
     refused: report.refusal === null ? null : refusedKey(report.refusal, fingerprint ?? ""),
     console,
-    last_use: keyHealth.lastUse(name),
+    last_use: journal.lastUse(name),
     gateway: tool.gateway,
     group: tool.group,
     key: fingerprint,
@@ -192,10 +196,8 @@ const STATE_BY_KEY = {
   refused: "key-refused",
 } as const;
 
-interface UsedUpLimit {
-  readonly problem: string;
-  /** null: it has room again before a person has read this. */
-  readonly next: string | null;
+/** next null: it has room again before a person has read this. */
+interface UsedUpLimit extends Problem {
   /** It stays used up until the owner changes it. */
   readonly isFinal: boolean;
 }
@@ -233,13 +235,13 @@ export function usedUpLimit(
  * @param listParts what each machine has of a limit; see Shared.listParts().
  */
 export function limitStatuses(
-  { levels, lifts }: ToolLevels,
+  { levels, neededAllowances }: ToolLevels,
   listParts: (level: Level) => readonly MachinePart[],
 ): LimitStatus[] {
-  return levels.map((level) => limitStatus(level, lifts[level.limit.kind] ?? null, listParts(level)));
+  return levels.map((level) => limitStatus(level, neededAllowances[level.limit.kind] ?? null, listParts(level)));
 }
 
-function limitStatus(level: Level, lift: number | null, machines: readonly MachinePart[]): LimitStatus {
+function limitStatus(level: Level, needed: number | null, machines: readonly MachinePart[]): LimitStatus {
   const { limit, window, used, estimated, held, max, extra } = level;
   const taken = takenInAll(level);
   const [own] = machines;
@@ -252,7 +254,7 @@ function limitStatus(level: Level, lift: number | null, machines: readonly Machi
     held: taken.held + unspent,
     most: max,
     extra,
-    lift,
+    lift: needed,
     resets_at: window?.end ?? null,
     machines,
   };

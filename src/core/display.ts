@@ -15,15 +15,21 @@ export function quoteForShell(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** What failed, and what to do about it, in one line. */
-export function withNext({
-  problem,
-  next,
-}: {
+/** What failed, for a person. */
+export interface Problem {
   readonly problem: string;
+  /** What to type or do next; null: nothing is known that helps, or nothing is needed. */
   readonly next: string | null;
-}): string {
+}
+
+/** What failed, and what to do about it, in one line. */
+export function withNext({ problem, next }: Problem): string {
   return next === null ? problem : `${problem} → ${next}`;
+}
+
+/** The same in two lines. */
+export function withNextBelow({ problem, next }: Problem): string {
+  return next === null ? problem : `${problem}\n→ ${next}`;
 }
 
 /** Longer commands are cut: something could be hidden at the end of a line that is too long to read. */

@@ -25,7 +25,7 @@ export class HttpError extends Error {
 export const EXIT = { ok: 0, failed: 1, usage: 2, portTaken: 69, alreadyRunning: 75, badConfig: 78 } as const;
 
 /** The daemon or a command cannot start. The message explains it, so no stack trace is printed. */
-export class StartFailure extends Error {
+export class StartError extends Error {
   readonly exitCode: number;
   constructor(exitCode: number, message: string) {
     super(message);

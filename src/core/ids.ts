@@ -1,6 +1,9 @@
 import { randomInt } from "node:crypto";
 
 const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+/** Characters of an id that are its time. */
+const TIME_LENGTH = 10;
+const MAX_TIME = 2 ** 48 - 1;
 /** Four characters of five bits each. */
 const FOUR = 2 ** 20;
 
@@ -8,6 +11,25 @@ const FOUR = 2 ** 20;
 export function requestId(now: number): string {
   const time = five(Math.floor(now / 2 ** 25)) + five(now % 2 ** 25);
   return time + eight(randomInt(FOUR * FOUR)) + eight(randomInt(FOUR * FOUR));
+}
+
+/** How an id of this time begins: no id of this time or later is smaller. The id of a record is of when it began. */
+export function firstIdAt(time: number): string {
+  let rest = Math.min(MAX_TIME, Math.max(0, Math.ceil(time)));
+  let text = "";
+  for (let digit = 0; digit < TIME_LENGTH; digit += 1) {
+    text = CROCKFORD.charAt(rest % 32) + text;
+    rest = Math.floor(rest / 32);
+  }
+  return text;
+}
+
+/** When the request with this id began; null: it is not a whole id. */
+export function readIdTime(id: string): number | null {
+  if (!/^[0-9A-HJKMNP-TV-Z]{26}$/.test(id)) return null;
+  let time = 0;
+  for (const digit of id.slice(0, TIME_LENGTH)) time = time * 32 + CROCKFORD.indexOf(digit);
+  return time;
 }
 
 /** 40 bits. */

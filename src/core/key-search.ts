@@ -52,8 +52,8 @@ export class KeySearch {
   readonly #spellings: readonly string[];
 
   constructor(key: string) {
-    this.#spellings = key === "" ? [] : spellingsOf(key);
-    this.#forms = formsOf(key, this.#spellings);
+    this.#spellings = key === "" ? [] : listSpellings(key);
+    this.#forms = listForms(key, this.#spellings);
     this.#shortest = Math.min(...this.#forms.map(({ run }) => run));
     this.#size = Math.min(MAX_SAMPLE, this.#shortest);
     this.#step = this.#shortest - this.#size + 1;
@@ -65,7 +65,7 @@ export class KeySearch {
       for (let at = body; at <= last; at += 1) {
         const sample = sampleAt(text, at, this.#size);
         found.push({ sample, form: index, at });
-        const slot = slotOf(sample);
+        const slot = hashSlot(sample);
         this.#table[slot >>> 5] = (this.#table[slot >>> 5] ?? 0) | (1 << slot);
       }
     }
@@ -98,10 +98,10 @@ export class KeySearch {
     let at = 0;
     for (; at + 3 * step <= last; at += 4 * step) {
       const bits =
-        bitOf(table, view.getInt32(at, true)) |
-        bitOf(table, view.getInt32(at + step, true)) |
-        bitOf(table, view.getInt32(at + 2 * step, true)) |
-        bitOf(table, view.getInt32(at + 3 * step, true));
+        readBit(table, view.getInt32(at, true)) |
+        readBit(table, view.getInt32(at + step, true)) |
+        readBit(table, view.getInt32(at + 2 * step, true)) |
+        readBit(table, view.getInt32(at + 3 * step, true));
       if ((bits & 1) === 0) continue;
       for (let one = at; one < at + 4 * step; one += step)
         spans = this.#compare(bytes, one, view.getInt32(one, true), spans);
@@ -120,7 +120,7 @@ export class KeySearch {
 
   /** Adds the runs around a sample to the spans. */
   #compare(text: string | Buffer, at: number, sample: number, before: Span[] | null): Span[] | null {
-    if ((bitOf(this.#table, sample) & 1) === 0) return before;
+    if ((readBit(this.#table, sample) & 1) === 0) return before;
     let spans = before;
     for (let i = lowerBound(this.#samples, sample); this.#samples[i] === sample; i += 1) {
       const form = this.#forms[this.#sampleForms[i] ?? 0];
@@ -173,12 +173,12 @@ function sampleAt(text: string, at: number, size: number): number {
 }
 
 /** Its lowest bit says whether a sample may be in the table. */
-function bitOf(table: Uint32Array, sample: number): number {
-  const slot = slotOf(sample);
+function readBit(table: Uint32Array, sample: number): number {
+  const slot = hashSlot(sample);
   return (table[slot >>> 5] ?? 0) >>> slot;
 }
 
-function slotOf(sample: number): number {
+function hashSlot(sample: number): number {
   return Math.imul(sample, 0x9e3779b1) >>> 16;
 }
 
@@ -219,7 +219,7 @@ function isVaried({ text, width }: Form, from: number, to: number): boolean {
 }
 
 /** Parts of a key count if its body is long enough. Of a shorter one, only the whole. */
-function formsOf(key: string, spellings: readonly string[]): Form[] {
+function listForms(key: string, spellings: readonly string[]): Form[] {
   // A short password. Encoded, it would be found in ordinary texts.
   if (key.length < MIN_ENCODED || key.length > MAX_ENCODED) return spellings.map(wholeOnly);
   const bodyLength = keyBody(key).length;
@@ -231,7 +231,7 @@ function formsOf(key: string, spellings: readonly string[]): Form[] {
   return [
     ...spellings.map((text) => form(text, body, RUN)),
     ...withUpperCase(hex).map((text) => form(text, 2 * body, 2 * RUN, 2)),
-    ...base64Of(key, body).map(({ text, from }) => form(text, from, BASE64_RUN)),
+    ...listBase64(key, body).map(({ text, from }) => form(text, from, BASE64_RUN)),
     ...escapedForms(key).map(wholeOnly),
   ];
 }
@@ -241,7 +241,7 @@ function wholeOnly(text: string): Form {
 }
 
 /** As it is; in JSON as JavaScript, Go (which escapes &) and PHP (which escapes /) write it; and in a URL. */
-function spellingsOf(key: string): string[] {
+function listSpellings(key: string): string[] {
   const json = JSON.stringify(key).slice(1, -1);
   // A broken file may hold half a surrogate pair, which encodeURIComponent refuses.
   const url = /[^\x21-\x7e]/.test(key) ? key : encodeURIComponent(key);
@@ -249,7 +249,7 @@ function spellingsOf(key: string): string[] {
 }
 
 /** In front of the key there may be any number of bytes, so it can begin at three places of a group of four characters. */
-function base64Of(key: string, body: number): { readonly text: string; readonly from: number }[] {
+function listBase64(key: string, body: number): { readonly text: string; readonly from: number }[] {
   return [0, 1, 2].flatMap((before) => {
     const bytes = Buffer.concat([Buffer.alloc(before), Buffer.from(key, "latin1")]);
     const firstChar = (byte: number) => Math.ceil((8 * (before + byte)) / 6);

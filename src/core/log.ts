@@ -5,7 +5,7 @@ import { dollars, duration, localTime } from "./units.ts";
 
 export type Logger = PinoLogger;
 
-export interface LoggerOptions {
+interface LoggerOptions {
   readonly level: string;
   readonly destination: DestinationStream;
   /** Lines for a person at a terminal instead of JSON. */

@@ -1,5 +1,6 @@
 import { mkdirSync, readFileSync, type Stats, statSync } from "node:fs";
 import { join, resolve } from "node:path";
+import type { Problem } from "./display.ts";
 import { errorMessage } from "./errors.ts";
 
 /** Where keybearer's files are. */
@@ -39,7 +40,7 @@ export interface Paths {
   readonly home: string;
 }
 
-export interface PathOptions {
+interface PathOptions {
   readonly config?: string | undefined;
   readonly env: NodeJS.ProcessEnv;
   readonly home: string;
@@ -111,7 +112,7 @@ function folderProblem(folder: string): string | null {
 }
 
 /** What is wrong with the owner or the mode of config.yaml; null: nothing. */
-export function configModeProblem(file: string): { readonly problem: string; readonly next: string } | null {
+export function configModeProblem(file: string): Problem | null {
   const found = statOrNull(file);
   if (found === null) return null;
   if (isOtherUsers(found))

@@ -4,7 +4,7 @@ import { isIPv6, type Socket } from "node:net";
 import { endianness, release } from "node:os";
 
 /** The OS user at the other end of a connection: the one keybearer runs as, another one, or unknown because it was closed. */
-export type Peer = "ours" | "other-user" | "gone";
+type Peer = "ours" | "other-user" | "gone";
 
 const TCP4 = "/proc/net/tcp";
 const TCP6 = "/proc/net/tcp6";
@@ -39,7 +39,7 @@ export class PeerLookup {
 
   async #lookUp(socket: Socket): Promise<Peer> {
     if (!this.#hasTable) return "ours";
-    const user = await this.#userOf(socket);
+    const user = await this.#findUser(socket);
     // Under WSL a Windows browser arrives through a relay that runs as root, or from outside this Linux.
     if (this.#isWsl && (user === null || user === 0)) return "ours";
     if (user === null) return "gone";
@@ -47,14 +47,14 @@ export class PeerLookup {
     return user === process.geteuid?.() ? "ours" : "other-user";
   }
 
-  async #userOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): Promise<number | null> {
+  async #findUser({ remoteAddress, remotePort, localAddress, localPort }: Socket): Promise<number | null> {
     if (!remoteAddress || !remotePort || !localAddress || !localPort) return null;
     const ends = { address: remoteAddress, port: remotePort, toAddress: localAddress, toPort: localPort };
     // An IPv6 socket can call an IPv4 address and is then in the second table. Reading a table takes milliseconds.
     const tables = isIPv6(remoteAddress) ? [this.#tcp6] : [this.#tcp4, this.#tcp6];
     for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
       for (const table of tables) {
-        const user = await table.userAt(ends);
+        const user = await table.findUser(ends);
         if (user !== null) return user;
       }
     }
@@ -85,9 +85,9 @@ class TableSearch {
   }
 
   /** null: the table does not list the connection. */
-  userAt(ends: Ends): Promise<number | null> {
+  findUser(ends: Ends): Promise<number | null> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ rows: rowsOf(ends), resolve });
+      this.#waiting.push({ rows: listRowStarts(ends), resolve });
       if (!this.#isRunning) this.#run().catch(reject);
     });
   }
@@ -120,7 +120,7 @@ async function searchTable(file: FileHandle, searches: readonly Search[]): Promi
     const end = text.lastIndexOf("\n") + 1;
     begun = text.slice(end);
     left = left.filter(({ rows, resolve }) => {
-      const user = userIn(text, rows);
+      const user = readUser(text, rows);
       if (user !== null) resolve(user);
       return user === null;
     });
@@ -129,7 +129,7 @@ async function searchTable(file: FileHandle, searches: readonly Search[]): Promi
 }
 
 /** Both ends of a connection as its other side sees them: its own first. */
-export interface Ends {
+interface Ends {
   readonly address: string;
   readonly port: number;
   readonly toAddress: string;
@@ -140,14 +140,14 @@ export interface Ends {
  * The user who holds a connection; null: nobody does, or it is not listed.
  * @param table the text of /proc/net/tcp or tcp6
  */
-export function userAt(table: string, ends: Ends): number | null {
-  return userIn(table, rowsOf(ends));
+export function findUser(table: string, ends: Ends): number | null {
+  return readUser(table, listRowStarts(ends));
 }
 
 /** How a row of the connection can begin. */
-function rowsOf({ address, port, toAddress, toPort }: Ends): readonly string[] {
+function listRowStarts({ address, port, toAddress, toPort }: Ends): readonly string[] {
   const rows: string[] = [];
-  for (const toHex of [hexOfV4, hexOfMappedV4, hexOfV6]) {
+  for (const toHex of [toHexV4, toHexMappedV4, toHexV6]) {
     const from = toHex(address);
     const to = toHex(toAddress);
     if (from !== null && to !== null) rows.push(`: ${from}:${hex(port, 4)} ${to}:${hex(toPort, 4)} `);
@@ -159,7 +159,7 @@ function rowsOf({ address, port, toAddress, toPort }: Ends): readonly string[] {
 const REST = /\w\w \w+:\w+ \w+:\w+ \w+ +(\d+) +\d+ +(\d+) /y;
 
 /** Only the row of the connection is parsed: to parse all of them takes 3 ms beside 2,700 connections. */
-function userIn(table: string, rows: readonly string[]): number | null {
+function readUser(table: string, rows: readonly string[]): number | null {
   for (const ends of rows) {
     for (let row = table.indexOf(ends); row !== -1; row = table.indexOf(ends, row + 1)) {
       const rest = new RegExp(REST);
@@ -172,27 +172,27 @@ function userIn(table: string, rows: readonly string[]): number | null {
   return null;
 }
 
-function hexOfV4(address: string): string | null {
+function toHexV4(address: string): string | null {
   return /^\d+\.\d+\.\d+\.\d+$/.test(address) ? kernelHex(address.split(".").map(Number)) : null;
 }
 
 /** ::ffff:127.0.0.1, an IPv4 address called through an IPv6 socket. */
-function hexOfMappedV4(address: string): string | null {
-  const v4 = hexOfV4(address);
+function toHexMappedV4(address: string): string | null {
+  const v4 = toHexV4(address);
   return v4 === null ? null : kernelHex([...Array(10).fill(0), 255, 255]) + v4;
 }
 
-function hexOfV6(address: string): string | null {
+function toHexV6(address: string): string | null {
   if (!/^[\da-f:]+$/i.test(address)) return null;
   const [head = "", tail = ""] = address.split("::", 2);
-  const first = groupsOf(head);
-  const last = groupsOf(tail);
+  const first = splitGroups(head);
+  const last = splitGroups(tail);
   const zeros = Array(Math.max(0, 8 - first.length - last.length)).fill("0");
   const numbers = [...first, ...zeros, ...last].map((group) => Number.parseInt(group, 16));
   return kernelHex(numbers.flatMap((number) => [number >> 8, number & 255]));
 }
 
-function groupsOf(text: string): string[] {
+function splitGroups(text: string): string[] {
   return text.split(":").filter((group) => group !== "");
 }
 

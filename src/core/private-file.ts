@@ -102,7 +102,7 @@ export async function stageFile(
   { mode = 0o600, followLinks = false }: StageOptions = {},
 ): Promise<StagedFile> {
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
-  const target = followLinks ? await targetOf(file) : file;
+  const target = followLinks ? await resolveTarget(file) : file;
   const folder = dirname(target);
   const path = join(folder, `.${basename(target)}.${randomBytes(12).toString("hex")}.tmp`);
   const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
@@ -140,7 +140,7 @@ export function fileVersion(stats: BigIntStats): string {
   return [stats.dev, stats.ino, stats.size, stats.mtimeNs].join(":");
 }
 
-async function targetOf(file: string): Promise<string> {
+async function resolveTarget(file: string): Promise<string> {
   try {
     await lstat(file);
   } catch (error) {

@@ -11,7 +11,7 @@ import type { Logger } from "./log.ts";
  * loaded on first use.
  */
 
-export interface PortOwner {
+interface PortOwner {
   readonly pid: number;
   readonly program: string;
 }
@@ -27,6 +27,15 @@ export async function portOwner(port: number): Promise<PortOwner | null> {
     // The caller reports that the port is taken, with or without the owner's name.
   }
   return null;
+}
+
+/** python3 (pid 4711), or another program */
+export async function describePortOwner(port: number): Promise<string> {
+  return describeOwner(await portOwner(port));
+}
+
+export function describeOwner(owner: PortOwner | null): string {
+  return owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
 }
 
 /** The process at the other end of a loopback connection. */

@@ -29,7 +29,7 @@ export const REFUSALS = {
   "model-not-in-group": { status: 400, retry: NEVER },
   "price-unknown": { status: 400, retry: NEVER },
   "quota-exhausted": { status: 400, retry: NEVER },
-  // These four are 429 only with a retry-after, and 400 without one: see ruleOf.
+  // These four are 429 only with a retry-after, and 400 without one: see findRule.
   "rate-limited": { status: 429, retry: MAY },
   "tokens-limited": { status: 429, retry: MAY },
   "spend-limited": { status: 429, retry: MAY },
@@ -68,6 +68,16 @@ export function refuse(code: RefusalCode, message: string, retryAfter?: number):
   return retryAfter === undefined ? { code, message } : { code, message, retryAfter };
 }
 
+// What more than one module refuses with.
+
+export function shuttingDown(): Refusal {
+  return refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
+}
+
+export function toolRemoved(name: string): Refusal {
+  return refuse("token-unknown", `tool ${name} was removed while this request waited`);
+}
+
 export interface RefusalAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -78,13 +88,13 @@ export interface RefusalAnswer {
 const NO_RETRY: Rule = { status: 400, retry: NEVER };
 
 /** Without retry-after a client would wait out a 429 silently, so such a limit answers 400. */
-function ruleOf({ code, retryAfter }: Refusal): Rule {
+function findRule({ code, retryAfter }: Refusal): Rule {
   const rule: Rule = REFUSALS[code];
   return rule.status === 429 && retryAfter === undefined ? NO_RETRY : rule;
 }
 
 export function refusalAnswer(refusal: Refusal, protocol: Protocol, requestId: string): RefusalAnswer {
-  const rule = ruleOf(refusal);
+  const rule = findRule(refusal);
   const body = JSON.stringify(bodyFor(refusal, protocol, rule.status));
   return {
     status: rule.status,

@@ -14,7 +14,7 @@ export function makeToken(): string {
 }
 
 /** complete: the checksum is right, though no tool may have this token. other: not a keybearer token at all. */
-export type TokenShape = "complete" | "incomplete" | "other";
+type TokenShape = "complete" | "incomplete" | "other";
 
 export function tokenShape(text: string): TokenShape {
   if (!text.startsWith(PREFIX)) return "other";

@@ -78,5 +78,7 @@ export function wholeMinute(time: number): number {
 }
 
 export const MINUTE_MS = 60_000;
+/** The offset of every time zone is a multiple of it, and changes only at such times. */
+export const QUARTER_MS = 15 * MINUTE_MS;
 export const HOUR_MS = 60 * MINUTE_MS;
 export const DAY_MS = 24 * HOUR_MS;

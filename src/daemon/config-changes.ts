@@ -42,11 +42,14 @@ export function followChanges(deps: FollowerDeps): void {
     if (from.config !== to.config)
       tokenUses.follow(tools.flatMap(({ tokens }) => tokens.map(({ hash }) => hash)));
     const renamed = limiter.change(to.config);
-    if (renamed !== null && !journal.rename(renamed))
-      log.error(
-        renamed,
-        "the usage log cannot be written, so the next start loses the counters of a renamed tool",
-      );
+    if (renamed !== null) {
+      keyHealth.rename(renamed);
+      if (!journal.rename(renamed))
+        log.error(
+          renamed,
+          "the usage log cannot be written, so the next start loses the counters of a renamed tool",
+        );
+    }
     // Its own key may change: that is no config.yaml.
     if (deps.isSandbox() && from.config !== to.config) endSandbox(sandboxSession, mirror, log);
     mirror.change(to);

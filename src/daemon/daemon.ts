@@ -22,7 +22,7 @@ import { createServices } from "./services.ts";
 import { Shutdown } from "./shutdown.ts";
 import type { StateLock } from "./state-lock.ts";
 
-export interface DaemonOptions {
+interface DaemonOptions {
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   readonly logTo: DestinationStream;
@@ -143,14 +143,14 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     log,
   });
 
-  // From here on the daemon serves, and a stop has requests to wait for. It runs these from the last to the first: it fetches
-  // no more keys, refuses the requests that wait, closes the dashboard, and then waits for the requests in flight.
+  // From here on the daemon serves, and a stop has requests to wait for. It runs these from the last to the first: it refuses
+  // the requests that wait, closes the dashboard, and then waits for the requests in flight. What may take long comes after
+  // that: those requests have only the time since the stop began.
   shutdown.add("finish the requests in flight", () => drain.finish(), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
   shutdown.add("refuse the requests that wait for a gateway", () => outages.stop());
   shutdown.add("refuse the requests that wait", () => limiter.stop());
-  shutdown.add("end the commands that fetch keys", () => keyring.close());
 
   journal.onRefusals((record) => {
     if (tail.isFollowed()) tail.notify(record);
@@ -230,19 +230,20 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     if (!isSandbox()) await trust.settle();
     return problem;
   });
-  // The first step of a stop: no new connection is accepted.
-  shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
-
   keys.whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
   mirror.change(snapshot());
   await reload.addStartWarnings(await services.startLifecycle());
   await dashboard.applyConfig();
   await reload.watch();
+  // Added last, so it is the first step of a stop: no new connection is accepted.
+  shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
 
   let stopped: Promise<void> | null = null;
   const stop = (timeoutMs = snapshot().config.drain) => {
-    drain.begin(timeoutMs);
-    stopped ??= shutdown.run();
+    if (stopped === null) {
+      drain.begin(timeoutMs);
+      stopped = shutdown.run();
+    }
     return stopped;
   };
   background(

@@ -1,21 +1,18 @@
 import type { Socket } from "node:net";
 import { DEFAULT_DASHBOARD, type Listen } from "../config/schema.ts";
 import { background } from "../core/background.ts";
-import { EXIT, StartFailure } from "../core/errors.ts";
+import { EXIT, StartError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
-import { portOwner } from "../core/process-lookup.ts";
+import { describePortOwner } from "../core/process-lookup.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
+import type { Destroyable } from "../proxy/in-flight.ts";
 import { serve, serveUnparsable } from "../proxy/pipeline.ts";
 import { openPort, type Port, PortTaken } from "../proxy/server.ts";
 import { serveUpgrade } from "../proxy/upgrade.ts";
 
 /** Connections of other users that are kept open to answer them. More would take the place of the owner's. */
 const MAX_OTHER_USERS = 16;
-
-interface Destroyable {
-  destroy(): unknown;
-}
 
 /** The sandbox tries this many ports after the one it should take. */
 const MAX_NEXT_PORTS = 20;
@@ -29,7 +26,7 @@ export async function bindNextDataPort(listen: Listen, peers: PeerLookup, log: L
     try {
       return await bindDataPort({ ...listen, port }, peers, log);
     } catch (error) {
-      const isTaken = error instanceof StartFailure && error.exitCode === EXIT.portTaken;
+      const isTaken = error instanceof StartError && error.exitCode === EXIT.portTaken;
       if (!isTaken || listen.port === 0 || port >= last) throw error;
     }
   }
@@ -85,7 +82,7 @@ export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logge
     upgrade: (req, socket, head) =>
       whenServing((ready) => run(() => serveUpgrade(req, socket, head, ready), socket)),
   }).catch(async (error) => {
-    throw error instanceof PortTaken ? await portTakenFailure(error) : error;
+    throw error instanceof PortTaken ? await portTakenError(error) : error;
   });
   const drain = async () => {
     await port.drain();
@@ -112,11 +109,10 @@ export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logge
   };
 }
 
-async function portTakenFailure({ address, port }: PortTaken): Promise<StartFailure> {
-  const owner = await portOwner(port);
-  const by = owner === null ? "by another program" : `by ${owner.program} (pid ${owner.pid})`;
-  return new StartFailure(
+async function portTakenError({ address, port }: PortTaken): Promise<StartError> {
+  const by = await describePortOwner(port);
+  return new StartError(
     EXIT.portTaken,
-    `${address} is taken ${by}. stop it, or change listen in config.yaml`,
+    `${address} is taken by ${by}. stop it, or change listen in config.yaml`,
   );
 }

@@ -19,7 +19,6 @@ interface DrainDeps {
 /** A stop lets requests in flight finish for a while, then cuts them. */
 export class Drain {
   readonly #deps: DrainDeps;
-  #timeoutMs = 0;
   /** By clock.elapsed(). null: nothing stops. */
   #endsAt: number | null = null;
 
@@ -29,21 +28,19 @@ export class Drain {
 
   /** From now on new requests are refused. */
   begin(timeoutMs: number): void {
-    this.#timeoutMs = timeoutMs;
     this.#endsAt = this.#deps.clock.elapsed() + timeoutMs;
   }
 
   /** null: nothing stops. */
   leftSeconds(): number | null {
-    if (this.#endsAt === null) return null;
-    return Math.max(0, Math.ceil((this.#endsAt - this.#deps.clock.elapsed()) / 1000));
+    return this.#endsAt === null ? null : Math.ceil(this.#leftMs() / 1000);
   }
 
-  /** Throws if a request does not end even when it is cut. */
+  /** What is left of the time since begin(). Throws if a request does not end even when it is cut. */
   async finish(): Promise<void> {
     const { log, port, inFlight } = this.#deps;
     const drained = port.drain().then(() => true);
-    for (let leftMs = this.#timeoutMs; leftMs > 0; leftMs -= PROGRESS_MS) {
+    for (let leftMs = this.#leftMs(); leftMs > 0; leftMs -= PROGRESS_MS) {
       if (inFlight.size > 0) log.info(drainProgress(inFlight.size, Math.ceil(leftMs / 1000)));
       if (await withTimeout(drained, Math.min(leftMs, PROGRESS_MS), false)) return;
     }
@@ -56,6 +53,10 @@ export class Drain {
   cut(): void {
     this.#deps.inFlight.cutAll();
     this.#deps.port.cut();
+  }
+
+  #leftMs(): number {
+    return Math.max(0, (this.#endsAt ?? 0) - this.#deps.clock.elapsed());
   }
 }
 

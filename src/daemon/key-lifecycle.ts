@@ -12,7 +12,7 @@ import type { KeyCheck } from "../doctor/key-check.ts";
 import { probeKey } from "../doctor/probe.ts";
 import type { Keyring, WantedKey } from "../keys/keyring.ts";
 import type { KeyPlace } from "../keys/stored-keys.ts";
-import { originsOf, type Trust } from "../keys/trust.ts";
+import { listOrigins, type Trust } from "../keys/trust.ts";
 import { AutomaticRotation } from "../lifecycle/automatic.ts";
 import { IntentFile, type OldKey } from "../lifecycle/intents.ts";
 import { intentProblem, KeyLifecycle } from "../lifecycle/lifecycle.ts";
@@ -46,6 +46,8 @@ interface Deps {
 
 /** Unfinished changes of keys are taken up again this often, in seconds. */
 const RESUME_SECONDS = 60;
+/** After the last request, a stop waits this long for the steps in flight. */
+const SETTLE_MS = 5000;
 /** How often it is checked whether another machine rotated a key that is used here, in seconds. */
 const SIBLINGS_SECONDS = 5;
 
@@ -110,11 +112,15 @@ export function createLifecycle(deps: Deps) {
       ),
     );
     shutdown.add("stop rotating keys", async () => {
+      lifecycle.stop();
       await automaticRotation.stop();
-      await lifecycle.stop();
     });
     return problems;
   };
+  // After the requests in flight, because a step may wait for a console. One that is given up is taken again at the next
+  // start. It may read keys.
+  shutdown.add("end the commands that fetch keys", () => keyring.close());
+  shutdown.add("finish the changes of keys", () => lifecycle.settled(), SETTLE_MS);
   return { lifecycle, automaticRotation, startLifecycle };
 }
 
@@ -144,7 +150,7 @@ class ConfigTrust implements KeyTrust {
 
   isPinned({ digest, fingerprint }: Pick<OldKey, "digest" | "fingerprint">, gateway: Gateway): boolean {
     const pin = this.#trust.pinOf(digest);
-    const needed = originsOf({ origins: gatewayDestinations(gateway) });
+    const needed = listOrigins({ origins: gatewayDestinations(gateway) });
     return pin?.fingerprint === fingerprint && needed.every((origin) => pin.origins.includes(origin));
   }
 

@@ -1,14 +1,14 @@
 import type { Dirent } from "node:fs";
 import { basename, dirname } from "node:path";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
+import { type ConfigProblem, formatProblems, problemInLine, warning } from "../config/problems.ts";
 import type { Listen } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
-import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
+import { EXIT, errorMessage, StartError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { setAsideForeign } from "../core/own-file.ts";
 import { type Paths, prepareFolders } from "../core/paths.ts";
@@ -40,7 +40,7 @@ export interface OpenState {
   readonly initial: Snapshot;
   readonly settled: Settled;
   /** Warnings that last until the next start. */
-  readonly startWarnings: readonly Problem[];
+  readonly startWarnings: readonly ConfigProblem[];
   /** null: there is a config.yaml. */
   readonly sandboxSession: SandboxSession | null;
   readonly processLookup: ProcessLookup;
@@ -90,9 +90,9 @@ export async function openState(options: OpenOptions, keys: Keys, shutdown: Shut
 
 async function takeLock(paths: Paths, shutdown: Shutdown): Promise<StateLock> {
   const problems = prepareFolders(paths);
-  if (problems.length > 0) throw new StartFailure(EXIT.badConfig, problems.join("\n"));
+  if (problems.length > 0) throw new StartError(EXIT.badConfig, problems.join("\n"));
   const lock = await waitForLock(paths);
-  if (lock === null) throw new StartFailure(EXIT.alreadyRunning, ALREADY_RUNNING);
+  if (lock === null) throw new StartError(EXIT.alreadyRunning, ALREADY_RUNNING);
   shutdown.add("release the lock", () => lock.release());
   return lock;
 }
@@ -107,7 +107,7 @@ async function waitForLock(paths: Paths): Promise<StateLock | null> {
       const lock = StateLock.take(paths.lock);
       if (lock !== null) return lock;
     } catch (error) {
-      throw new StartFailure(EXIT.failed, `cannot lock ${paths.lock}: ${errorMessage(error)}`);
+      throw new StartError(EXIT.failed, `cannot lock ${paths.lock}: ${errorMessage(error)}`);
     }
     if (attempt === LOCK_ATTEMPTS || (await isDaemonListening(paths.socket))) return null;
   }
@@ -119,7 +119,7 @@ const ALREADY_RUNNING = `keybearer is already running here, or still stopping â†
 async function firstLoad(paths: Paths): Promise<Loaded> {
   const loaded = await loadConfig(paths.config, { home: paths.home, strict: true });
   if (loaded.config === null && (loaded.found || paths.explicit)) {
-    throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, loaded.problems));
+    throw new StartError(EXIT.badConfig, formatProblems(paths.config, loaded.problems));
   }
   return loaded;
 }
@@ -131,9 +131,9 @@ async function openControl(paths: Paths, log: Logger, shutdown: Shutdown): Promi
     case "listening":
       return control;
     case "already running":
-      throw new StartFailure(EXIT.alreadyRunning, ALREADY_RUNNING);
+      throw new StartError(EXIT.alreadyRunning, ALREADY_RUNNING);
     case "path too long":
-      throw new StartFailure(
+      throw new StartError(
         EXIT.failed,
         `the path of the control socket is too long for the system: ${paths.socket}. set a shorter KEYBEARER_HOME`,
       );
@@ -141,7 +141,7 @@ async function openControl(paths: Paths, log: Logger, shutdown: Shutdown): Promi
 }
 
 /** Reads what earlier runs stored. Returns the warnings that `status` shows until the next start. */
-function loadState({ trust, vault, log }: Keys, paths: Paths, clock: Clock): Problem[] {
+function loadState({ trust, vault, log }: Keys, paths: Paths, clock: Clock): ConfigProblem[] {
   const problems = setAsideForeignState(paths, clock.now());
   const lost = trust.load();
   if (lost.problem !== null) log.error(lost.problem);
@@ -179,9 +179,9 @@ async function initialSnapshot(
   { config, problems }: Loaded,
   paths: Paths,
   keys: Keys,
-  startWarnings: readonly Problem[],
+  startWarnings: readonly ConfigProblem[],
 ): Promise<Pick<OpenState, "initial" | "settled">> {
-  if (config === null) throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, problems));
+  if (config === null) throw new StartError(EXIT.badConfig, formatProblems(paths.config, problems));
   const states = await keys.keyring.resolve(wantedKeys(config, paths), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);

@@ -1,12 +1,12 @@
 import { isDeepStrictEqual } from "node:util";
 import { describeChanges, needsRestart } from "../config/changes.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { type Problem, problemInLine, warning } from "../config/problems.ts";
+import { type ConfigProblem, problemInLine, warning } from "../config/problems.ts";
 import type { Config, Gateway } from "../config/schema.ts";
 import {
   consoleSecretName,
   consoleSources,
-  destinationsOf,
+  listDestinations,
   SHARED_PASSWORD,
   SHARED_SECRET,
   Snapshot,
@@ -24,7 +24,7 @@ import type { Ticker } from "../core/ticker.ts";
 import type { Keyring, WantedKey } from "../keys/keyring.ts";
 import type { Settled, Trust } from "../keys/trust.ts";
 
-export interface ReloadDeps {
+interface ReloadDeps {
   readonly paths: Paths;
   readonly clock: Clock;
   readonly ticker: Ticker;
@@ -36,10 +36,10 @@ export interface ReloadDeps {
     readonly loaded: Loaded;
     readonly snapshot: Snapshot;
     /** Warnings about config.yaml; none while the sandbox serves. */
-    readonly fileWarnings: readonly Problem[];
+    readonly fileWarnings: readonly ConfigProblem[];
     readonly settled: Settled;
     /** Warnings that last until the next start. */
-    readonly startWarnings: readonly Problem[];
+    readonly startWarnings: readonly ConfigProblem[];
   };
 }
 
@@ -61,9 +61,9 @@ export class Reload {
   #seenText: string | null;
   #loadedAt: number;
   #loaded: Loaded;
-  #problems: readonly Problem[] = [];
-  #fileWarnings: readonly Problem[];
-  #startWarnings: readonly Problem[];
+  #problems: readonly ConfigProblem[] = [];
+  #fileWarnings: readonly ConfigProblem[];
+  #startWarnings: readonly ConfigProblem[];
   #trustProblem: string | null;
   /** No key is used until what is trusted can be written down. */
   #keysBlocked: boolean;
@@ -96,7 +96,7 @@ export class Reload {
   }
 
   /** What is wrong with the file as it is now, while the last good one serves. Empty when it is the one in force. */
-  get problems(): readonly Problem[] {
+  get problems(): readonly ConfigProblem[] {
     return this.#problems;
   }
 
@@ -192,7 +192,7 @@ export class Reload {
     if (news) reportProblems(loaded.problems, this.#deps);
   }
 
-  async #apply(text: string | null, config: Config, warnings: readonly Problem[]): Promise<void> {
+  async #apply(text: string | null, config: Config, warnings: readonly ConfigProblem[]): Promise<void> {
     const { keyring, log, paths } = this.#deps;
     const found = await keyring.resolve(wantedKeys(config, paths), KEY_TIMEOUT_MS);
     const keys = await this.#settleTrust(found);
@@ -247,7 +247,7 @@ export class Reload {
 /** The keys, or why they cannot be used yet. */
 export function usableKeys(keys: KeyStates, { problem, blocksKeys }: Settled): KeyStates {
   if (!blocksKeys || problem === null) return keys;
-  const blocked = { state: "unavailable", problem } as const;
+  const blocked = { state: "unavailable", problem, next: null } as const;
   return new Map([...keys].map(([name, key]) => [name, key.state === "ready" ? blocked : key]));
 }
 
@@ -261,7 +261,7 @@ function isQuieter(log: Logger, from: string, to: string): boolean {
   return (values[to] ?? 0) > (values[from] ?? 0);
 }
 
-function reportProblems(problems: readonly Problem[], { log, paths }: ReloadDeps): void {
+function reportProblems(problems: readonly ConfigProblem[], { log, paths }: ReloadDeps): void {
   const count = problems.filter((problem) => problem.severity === "error").length;
   const check = paths.explicit ? advice.check(paths.config) : advice.check();
   log.error(
@@ -274,19 +274,19 @@ function reportProblems(problems: readonly Problem[], { log, paths }: ReloadDeps
 }
 
 /** What a person should correct although the key works. */
-export function keyWarnings(keyring: Keyring): Problem[] {
+export function keyWarnings(keyring: Keyring): ConfigProblem[] {
   return keyring.warnings().map(({ path, message }) => warning(path, message));
 }
 
 /** Stays until a person has confirmed where the keys go. */
-export function trustWarnings(trust: Trust): Problem[] {
+export function trustWarnings(trust: Trust): ConfigProblem[] {
   const problem = trust.problem();
   return problem === null ? [] : [warning("", problem)];
 }
 
 /** Everything that sees a key of this gateway's tools. */
 export function gatewayDestinations(gateway: Gateway): readonly string[] {
-  return destinationsOf(gateway, [gateway.baseUrl, gateway.messagesUrl]);
+  return listDestinations(gateway, [gateway.baseUrl, gateway.messagesUrl]);
 }
 
 /** What the keyring must fetch for a configuration. */
@@ -305,7 +305,7 @@ export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
       name: consoleSecretName(gateway.name, account, secret),
       path: `${joinPath("gateways", gateway.name)}.console.login.${secret}`,
       source,
-      origins: destinationsOf(gateway, [gateway.console?.url ?? gateway.baseUrl]),
+      origins: listDestinations(gateway, [gateway.console?.url ?? gateway.baseUrl]),
       password: secret === "password",
       secret: `the console's ${secret.replace("_", " ")} of ${account === null ? "" : `account ${account} at `}${gateway.name}`,
     })),

@@ -4,7 +4,7 @@ import type { Clock } from "../core/clock.ts";
 import type { Paths } from "../core/paths.ts";
 import { Trust } from "../keys/trust.ts";
 import { hasChangesBeside } from "../lifecycle/intents.ts";
-import { IndexFault, queryIndex } from "../usage/index/database.ts";
+import { IndexError, queryIndex } from "../usage/index/database.ts";
 import { hasRequestsBeside } from "../usage/journal/files.ts";
 
 /** Not loaded yet. */
@@ -28,5 +28,5 @@ function hasIndexedRequests(index: string): boolean {
   const query = "SELECT 1 FROM usage.records WHERE gateway IS NOT NULL AND gateway <> ? LIMIT 1";
   const found = queryIndex(index, (db) => db.prepare(query).raw().get(SANDBOX) !== undefined);
   // One that cannot be read now was made by an earlier run.
-  return found instanceof IndexFault ? found.kind !== "missing" : found;
+  return found instanceof IndexError ? found.kind !== "missing" : found;
 }

@@ -46,11 +46,11 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   shutdown.add("close the connections to gateways", () => upstream.agents.close());
   const outages = new Outages();
   const gatewayHealth = new GatewayHealth(clock);
-  const keyHealth = new KeyHealth(clock, (tool) => journal.lastUse(tool));
+  const keyHealth = new KeyHealth(clock);
   const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
   shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
-  const listedFault = (gateway: string, key: Secret) => mirror.keyFault(gateway, key);
-  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor, listedFault });
+  const listedDetail = (gateway: string, key: Secret) => mirror.findKeyDetail(gateway, key);
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor, listedDetail });
   shutdown.add("stop asking about keys", () => keyCheck.stop());
 
   // The configuration in force.
@@ -146,7 +146,6 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     outages,
     gatewayHealth,
     keyHealth,
-    keyCheck,
     reload,
     snapshot,
     isSandbox: () => sandboxSession?.serving() ?? false,

@@ -89,16 +89,16 @@ export function unsafeStart({ env, execArgv, inspected }: StartedWith): string |
   // Node takes a backslash away before it reads an option.
   const inVariable = options.includes("\\") ? "a backslash" : options.split(/[\s"]+/).find(isUnsafe);
   if (inVariable !== undefined)
-    return `NODE_OPTIONS holds ${nameOf(inVariable)}, which ${dangerOf(inVariable)}. ${startWithout("NODE_OPTIONS")}`;
+    return `NODE_OPTIONS holds ${nameOf(inVariable)}, which ${describeDanger(inVariable)}. ${startWithout("NODE_OPTIONS")}`;
   const inArguments = execArgv.find(isUnsafe);
   if (inArguments !== undefined)
-    return `node was started with ${nameOf(inArguments)}, which ${dangerOf(inArguments)}. start without it: ${advice.run()}`;
+    return `node was started with ${nameOf(inArguments)}, which ${describeDanger(inArguments)}. start without it: ${advice.run()}`;
   if (inspected)
     return "a debugger is open, and any program that connects to it can read every key. start keybearer without it";
   return null;
 }
 
-function dangerOf(option: string): string {
+function describeDanger(option: string): string {
   return nameOf(option).endsWith("-ca")
     ? "changes the certificate authorities of every gateway. write ca_file: at the gateway instead"
     : "can reveal or redirect keys";

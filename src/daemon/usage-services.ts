@@ -17,10 +17,9 @@ import type { Journal } from "../usage/journal/journal.ts";
 import { UsageLog } from "../usage/usage-log.ts";
 
 /** What is used, what it cost, and what may still be. */
-export interface UsageServices {
+interface UsageServices {
   readonly usage: UsageLog;
   readonly journal: Journal;
-  readonly limiter: Limiter;
   readonly prices: Prices;
   readonly inFlight: InFlight;
   readonly bodies: BodyBudget;
@@ -69,7 +68,6 @@ export function openUsageServices(
   return {
     usage,
     journal,
-    limiter,
     prices: new Prices(readPriceTable()),
     inFlight: new InFlight((tool) => limiter.currentName(tool)),
     bodies: new BodyBudget(),

@@ -2,7 +2,7 @@ import type { Database } from "libsql";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
-import { type Connection, IndexFault, indexFault } from "../usage/index/database.ts";
+import { type Connection, IndexError, toIndexError } from "../usage/index/database.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 
 /** How long the work may keep the thread before others get a turn. */
@@ -96,9 +96,9 @@ export class LogReader {
       connection = this.#open(LOCK_WAIT_MS);
       return await work(connection.db);
     } catch (error) {
-      const fault = indexFault(error);
-      if (!(fault instanceof IndexFault)) throw error;
-      throw new HttpError(503, `the usage index cannot be read: ${fault.message} → ${advice.status()}`);
+      const indexError = toIndexError(error);
+      if (!(indexError instanceof IndexError)) throw error;
+      throw new HttpError(503, `the usage index cannot be read: ${indexError.message} → ${advice.status()}`);
     } finally {
       connection?.close();
     }

@@ -3,7 +3,7 @@ import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
 import type { InFlight, InFlightCall } from "../proxy/in-flight.ts";
 import { readToday, type TodayUsage } from "../usage/reports/chart.ts";
-import { tokensOf, unknownCost } from "../usage/reports/sums.ts";
+import { sumTokens, unknownCost } from "../usage/reports/sums.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { DaySums, Now, RefusedRecord, RunningCall, ShownRecord, Today } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
@@ -134,7 +134,7 @@ function daySums(sums: Readonly<Sums>): DaySums {
   return {
     requests: sums.requests,
     refused: sums.refused,
-    tokens: tokensOf(sums),
+    tokens: sumTokens(sums),
     cost_microdollars: sums.cost_microdollars,
     billed_microdollars: sums.billed_requests === 0 ? null : sums.billed_microdollars,
     unknown_cost: unknownCost(sums),

@@ -5,10 +5,10 @@ import type { Listen } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { portOwner } from "../core/process-lookup.ts";
+import { describePortOwner } from "../core/process-lookup.ts";
 import { REFUSALS, type Refusal, refuse } from "../core/refusal.ts";
 import { packageFolder } from "../core/version.ts";
-import { checkHost, checkShape, type RequestHead } from "../proxy/guard.ts";
+import { type CheckedHead, checkHost, checkShape } from "../proxy/guard.ts";
 import { headerValues } from "../proxy/headers.ts";
 import { authority, hostsOf, openPort, type Port, PortTaken } from "../proxy/server.ts";
 import type { Failure } from "./api.ts";
@@ -123,11 +123,11 @@ function sendFailure(req: IncomingMessage, res: ServerResponse, status: number, 
  * The guard of the tools' port, which also admits one page: the dashboard itself. Pages of other origins, other ports of
  * this machine included, are refused whatever token they have. So are other names for this address (DNS rebinding).
  */
-function guardPage(head: RequestHead, hosts: readonly string[]): Refusal | null {
+function guardPage(head: CheckedHead, hosts: readonly string[]): Refusal | null {
   return checkHost(head.rawHeaders, hosts) ?? checkPage(head) ?? checkShape(head);
 }
 
-function checkPage(head: RequestHead): Refusal | null {
+function checkPage(head: CheckedHead): Refusal | null {
   const { rawHeaders } = head;
   const otherPage = refuse("browser-request", "requests from other pages are not served");
   const [host = ""] = headerValues(rawHeaders, "host");
@@ -141,7 +141,7 @@ function checkPage(head: RequestHead): Refusal | null {
 }
 
 /** A link to the page, from anywhere: the page is the same for everyone, contains no data and cannot be framed. */
-function isNavigation({ method, target, rawHeaders }: RequestHead): boolean {
+function isNavigation({ method, target, rawHeaders }: CheckedHead): boolean {
   const header = (name: string) => headerValues(rawHeaders, name).join();
   return (
     method === "GET" &&
@@ -161,7 +161,6 @@ function refuseUnparsable({ code }: NodeJS.ErrnoException, socket: Duplex): void
 }
 
 async function portTakenMessage({ address, port }: PortTaken): Promise<string> {
-  const owner = await portOwner(port);
-  const by = owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
+  const by = await describePortOwner(port);
   return `${address}, the dashboard's address, is taken by ${by}. stop it, or change dashboard.listen in config.yaml`;
 }

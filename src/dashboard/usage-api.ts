@@ -1,6 +1,7 @@
 import type { ServerResponse } from "node:http";
 import type { Database } from "libsql";
 import { HttpError } from "../core/errors.ts";
+import { QUARTER_MS } from "../core/units.ts";
 import type { RecordEnd, UsageRecord } from "../usage/record.ts";
 import { type Chart, type ChartQuestion, countSelected, readChart } from "../usage/reports/chart.ts";
 import {
@@ -16,11 +17,11 @@ import {
 import {
   cacheShare,
   combinedParts,
+  sumTokens,
   type UsageRow as Row,
-  tokensOf,
   unknownCost,
 } from "../usage/reports/sums.ts";
-import { QUARTER_MS, type Sums } from "../usage/rollups.ts";
+import type { Sums } from "../usage/rollups.ts";
 import type {
   Bin,
   By,
@@ -232,7 +233,7 @@ function seriesOf(name: string | null, parts: ReadonlyMap<number, Sums>, length:
   return {
     name,
     requests: list((sums) => sums.requests),
-    tokens: list(tokensOf),
+    tokens: list(sumTokens),
     input_tokens: list((sums) => sums.input_tokens),
     cache_read_tokens: list((sums) => sums.cache_read_tokens),
     cache_write_tokens: list((sums) => sums.cache_write_tokens),
@@ -245,7 +246,7 @@ function seriesOf(name: string | null, parts: ReadonlyMap<number, Sums>, length:
 function sumsOf({ sums, firstByte }: Row): UsageSums {
   return {
     ...sums,
-    tokens: tokensOf(sums),
+    tokens: sumTokens(sums),
     // Without a console row nothing is known, which is not zero.
     billed_microdollars: sums.billed_requests === 0 ? null : sums.billed_microdollars,
     cache_share: cacheShare(sums),

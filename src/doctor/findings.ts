@@ -1,4 +1,4 @@
-import type { Problem } from "../config/problems.ts";
+import type { ConfigProblem } from "../config/problems.ts";
 import type { Config, Gateway, Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { MINUTE_MS } from "../core/units.ts";
@@ -28,11 +28,11 @@ export interface Finding {
 
 // config.yaml
 
-export interface ConfigCheck {
+interface ConfigCheck {
   readonly file: string;
   readonly found: boolean;
   readonly usable: boolean;
-  readonly problems: readonly Problem[];
+  readonly problems: readonly ConfigProblem[];
 }
 
 export function configFindings(
@@ -50,8 +50,8 @@ export function configFindings(
   return [{ id: "config", level: "ok", about, what: `${file} is valid`, next: null }, ...findings];
 }
 
-function configProblem({ severity, path, line, message, hint }: Problem, file: string): Finding {
-  // A wrong base url is one of the four causes in SPEC.md section 7, so it is named like them.
+function configProblem({ severity, path, line, message, hint }: ConfigProblem, file: string): Finding {
+  // A probe finds a wrong base url, too, so both have the same id and begin with the same words.
   const isAddress = severity === "error" && /(?:^|\.)(?:base_url|gateway)$/.test(path);
   const where = `${line > 0 ? `line ${line}: ` : ""}${path === "" ? "" : `${path}: `}`;
   return {
@@ -107,7 +107,7 @@ function clockFindings(about: string, skews: readonly number[]): Finding[] {
 
 // Tools
 
-export interface ToolFindingDeps {
+interface ToolFindingDeps {
   readonly config: Pick<Config, "gateways">;
   /** undefined: the key was not probed. */
   readonly probe: ToolProbe | undefined;
@@ -119,7 +119,7 @@ export interface ToolFindingDeps {
 }
 
 /** What findings need of a tool's status. */
-export interface KnownTool {
+interface KnownTool {
   readonly state: string;
   readonly key: string | null;
   readonly why: string | null;
@@ -185,7 +185,7 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
 
 /**
  * The daemon has remembered the probe, and knows the tool's requests and the console, too: gateways list models to keys whose
- * requests they refuse, and answer the same to several faults of a key.
+ * requests they refuse, and answer the same to several problems of a key.
  */
 function isLessPrecise(probed: ProbeResult | null, known: KnownTool): boolean {
   if (probed === null || probed.ok || known.paused !== null) return true;
@@ -196,30 +196,30 @@ function isLessPrecise(probed: ProbeResult | null, known: KnownTool): boolean {
 function refusalFinding(
   { name, gateway }: Tool,
   key: string | null,
-  failure: ProbeFailure,
+  probed: ProbeFailure,
   known: KnownTool | undefined,
 ): Finding {
   const about = aboutTool(name);
-  if (concernsGateway(failure)) {
+  if (concernsGateway(probed)) {
     const what = `key ${key} could not be checked: see gateway ${gateway}`;
     return { id: "key", level: "warning", about, what, next: null };
   }
-  const { cause, detail } = failure;
+  const { cause, detail } = probed;
   const isKnown = detail !== null && known?.state === "key-refused" && known.refused?.detail === detail;
   return {
     id: cause === "group-unavailable" ? "group" : "key",
     level: cause === "rate-limit" ? "warning" : "problem",
     about,
-    what: `${failure.why}; key ${key}`,
+    what: `${probed.why}; key ${key}`,
     // The daemon knows whether a login can make a new key.
-    next: isKnown ? known.next : nextForProbe(failure, name),
+    next: isKnown ? known.next : nextForProbe(probed, name),
   };
 }
 
 function modelFindings(tool: Tool, deps: ToolFindingDeps): Finding[] {
   const { config, probe, uses, lastFailures, now } = deps;
   const found: Finding[] = [];
-  const failures = lastFailures.filter((each) => each.tool === tool.name);
+  const failed = lastFailures.filter((each) => each.tool === tool.name);
   const { model, name, group } = tool;
   if (model !== null && !isAllowed(model, tool, config)) {
     const what = `group unavailable: group ${group} in config.yaml does not have model ${model} of this tool`;
@@ -227,11 +227,11 @@ function modelFindings(tool: Tool, deps: ToolFindingDeps): Finding[] {
     found.push({ id: "model", level: "problem", about: aboutTool(name), what, next });
   }
   if (probe?.probed?.ok !== true || probe.probed.models.length === 0) return found;
-  for (const failure of failures.filter(isWithoutAccount)) found.push(noAccount(failure, now));
+  for (const last of failed.filter(isWithoutAccount)) found.push(noAccount(last, now));
   for (const failing of failingNames(tool, probe.probed.models, uses)) {
-    const failure = failures.find(({ model }) => model === failing.name);
-    if (failure !== undefined && isWithoutAccount(failure)) continue;
-    const isExplained = failure !== undefined && !isModelRefusal(failure);
+    const last = failed.find(({ model }) => model === failing.name);
+    if (last !== undefined && isWithoutAccount(last)) continue;
+    const isExplained = last !== undefined && !isModelRefusal(last);
     if (failing.in_config || (failing.requests > 0 && failing.answered === 0 && !isExplained))
       found.push(missingModel(failing, tool));
   }

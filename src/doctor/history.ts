@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import { DAY_MS } from "../core/units.ts";
-import { IndexFault, queryIndex } from "../usage/index/database.ts";
+import { IndexError, queryIndex } from "../usage/index/database.ts";
 import { quarterOf } from "../usage/rollups.ts";
 
 /** How a tool used one model with one key. */
@@ -73,7 +73,7 @@ function readLastFailures(db: Database.Database): LastFailure[] {
   return failures;
 }
 
-export interface History {
+interface History {
   readonly uses: readonly ModelUse[];
   readonly lastFailures: readonly LastFailure[];
   readonly worked: ReadonlySet<string>;
@@ -89,7 +89,7 @@ export function readHistory(file: string, now: number): History {
     worked: readWorked(db),
     problem: null,
   }));
-  if (!(found instanceof IndexFault)) return found;
+  if (!(found instanceof IndexError)) return found;
   const problem = found.kind === "missing" ? null : `the usage index cannot be read: ${found.message}`;
   return { uses: [], lastFailures: [], worked: new Set<string>(), problem };
 }

@@ -14,10 +14,10 @@ import {
   wholeAt,
 } from "../core/json.ts";
 import type { Secret } from "../core/secret.ts";
-import { type ConsoleResponse, dateOf, HttpClient } from "../mirror/consoles/http.ts";
+import { type ConsoleResponse, HttpClient, readDate } from "../mirror/consoles/http.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
-import { findCause, type KeyFault, type Tested } from "../proxy/key-health/cause.ts";
-import type { UsedUpWindow } from "../proxy/key-health/key-problem.ts";
+import { findCause, type KeyDetail, type Tested } from "../proxy/key-health/cause.ts";
+import { findLastReset, type UsedUpWindow } from "../proxy/key-health/key-problem.ts";
 
 /*
  * What consoles and gateways say about a key when they are asked about the key itself. new-api is asked because its
@@ -25,13 +25,13 @@ import type { UsedUpWindow } from "../proxy/key-health/key-problem.ts";
  * answer goes to proxy/key-health, which sends no request.
  */
 
-export interface KeyCheckDeps {
+interface KeyCheckDeps {
   readonly clock: Clock;
   readonly keyCalls: KeyCallBudgets;
   /** The gateway's own connections, so that its outbound proxy is used here too. */
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   /** What the list of keys of a console login says is wrong with the key; null: nothing, or there is no login. */
-  readonly listedFault: (gateway: string, key: Secret) => Promise<KeyFault | null>;
+  readonly listedDetail: (gateway: string, key: Secret) => Promise<KeyDetail | null>;
 }
 
 /**
@@ -43,27 +43,27 @@ export class KeyCheck {
   readonly #deps: KeyCheckDeps;
   readonly #stop = new AbortController();
   /** Questions that are not answered yet, by origin and digest of the key. */
-  readonly #inFlight = new Map<string, Promise<KeyFault | null>>();
+  readonly #inFlight = new Map<string, Promise<KeyDetail | null>>();
 
   constructor(deps: KeyCheckDeps) {
     this.#deps = deps;
   }
 
   /** What the console of the gateway lists. null: unknown, because there is no login, or the list does not say. */
-  listed({ name }: Gateway, key: Secret): Promise<KeyFault | null> {
-    return this.#deps.listedFault(name, key);
+  listed({ name }: Gateway, key: Secret): Promise<KeyDetail | null> {
+    return this.#deps.listedDetail(name, key);
   }
 
   /** Asks new-api, after the list. null: unknown, because it did not answer or the budget of calls is used up. */
-  async check(gateway: Gateway, key: Secret): Promise<KeyFault | null> {
+  async check(gateway: Gateway, key: Secret): Promise<KeyDetail | null> {
     const { origin } = new URL(gateway.baseUrl);
     const id = `${origin} ${key.digest("key-check")}`;
     const asked = this.#inFlight.get(id);
     if (asked !== undefined) return asked;
-    const fault = this.#find(gateway, origin, key);
-    this.#inFlight.set(id, fault);
+    const detail = this.#find(gateway, origin, key);
+    this.#inFlight.set(id, detail);
     try {
-      return await fault;
+      return await detail;
     } finally {
       this.#inFlight.delete(id);
     }
@@ -78,13 +78,13 @@ export class KeyCheck {
     this.#stop.abort();
   }
 
-  async #find(gateway: Gateway, origin: string, key: Secret): Promise<KeyFault | null> {
+  async #find(gateway: Gateway, origin: string, key: Secret): Promise<KeyDetail | null> {
     const listed = await this.listed(gateway, key);
     if (listed !== null || !this.#deps.keyCalls.of(origin).take()) return listed;
     return this.#ask(gateway, origin, key);
   }
 
-  async #ask(gateway: Gateway, origin: string, key: Secret): Promise<KeyFault | null> {
+  async #ask(gateway: Gateway, origin: string, key: Secret): Promise<KeyDetail | null> {
     const { clock, agentFor } = this.#deps;
     const client = new HttpClient({
       url: origin,
@@ -96,7 +96,7 @@ export class KeyCheck {
     try {
       // With the trailing slash: without it new-api answers with a redirect.
       const response = await client.send({ path: "/api/usage/token/", bearer: key });
-      return findNewApiProblem(response, dateOf(response) ?? clock.now());
+      return findNewApiProblem(response, readDate(response) ?? clock.now());
     } catch {
       // No answer says nothing about the key.
       return null;
@@ -111,8 +111,8 @@ export class KeyCheck {
 export function findNewApiProblem(
   { status, text }: Pick<ConsoleResponse, "status" | "text">,
   now: number,
-): KeyFault | null {
-  if (status === 200) return problemInFacts(text, now);
+): KeyDetail | null {
+  if (status === 200) return findDetailInFacts(text, now);
   // 429 and 5xx say nothing about the key.
   if (status !== 401 && status !== 403) return null;
   const cause = findCause({ status, contentType: "application/json", body: text });
@@ -120,7 +120,7 @@ export function findNewApiProblem(
   return status === 401 && cause?.name === "incomplete-key" ? "key-deleted" : null;
 }
 
-function problemInFacts(text: string, now: number): KeyFault | null {
+function findDetailInFacts(text: string, now: number): KeyDetail | null {
   const body = parseObject(text);
   const facts = objectAt(body, "data");
   if (facts === null || flagAt(body, "code") !== true) return null;
@@ -135,7 +135,7 @@ function problemInFacts(text: string, now: number): KeyFault | null {
 /** What sub2api says about a key. */
 export interface Sub2apiUsage {
   /** null: none. */
-  readonly problem: KeyFault | null;
+  readonly detail: KeyDetail | null;
   readonly window: UsedUpWindow | null;
   /** What the answer tested, if there is no problem. */
   readonly tested: readonly Tested[];
@@ -149,16 +149,16 @@ export function readSub2apiUsage(text: string): Sub2apiUsage | null {
   const usage = parseObject(text);
   if (usage === null || flagAt(usage, "isValid") === null) return null;
   const limits = listAt(usage, "rate_limits") ?? [];
-  const window = usedUpWindow(limits);
+  const window = findLastReset(limits.flatMap(readUsedUp));
   // It lists models only to keys whose quota and balance suffice (0.1.135).
   const tested: Tested[] = ["key", "money"];
   if (limits.length > 0) tested.push("key-windows");
   // Of a key with a quota or windows of its own, it does not report the plan.
   if (objectAt(usage, "subscription") !== null) tested.push("plan");
-  return { problem: window === null ? problemInUsage(usage) : "window-used-up", window, tested };
+  return { detail: window === null ? findDetail(usage) : "window-used-up", window, tested };
 }
 
-function problemInUsage(usage: JsonObject): KeyFault | null {
+function findDetail(usage: JsonObject): KeyDetail | null {
   const status = textAt(usage, "status");
   if (status === "expired") return "key-expired";
   if (status === "disabled") return "key-disabled";
@@ -173,16 +173,10 @@ function problemInUsage(usage: JsonObject): KeyFault | null {
   return objectAt(usage, "subscription") === null ? "account-balance" : "window-used-up";
 }
 
-/** The used-up window that resets last; null: every window has something left. */
-function usedUpWindow(limits: readonly unknown[]): UsedUpWindow | null {
-  let last: UsedUpWindow | null = null;
-  for (const limit of limits) {
-    const name = textAt(limit, "window");
-    const remaining = numberAt(limit, "remaining");
-    if (name === null || !/^\w{1,8}$/.test(name) || remaining === null || remaining > 0) continue;
-    const time = Date.parse(textAt(limit, "reset_at") ?? "");
-    const found = { name, resetsAt: Number.isNaN(time) ? null : time };
-    if (last === null || (found.resetsAt ?? 0) > (last.resetsAt ?? 0)) last = found;
-  }
-  return last;
+function readUsedUp(limit: unknown): UsedUpWindow[] {
+  const name = textAt(limit, "window");
+  const remaining = numberAt(limit, "remaining");
+  if (name === null || !/^\w{1,8}$/.test(name) || remaining === null || remaining > 0) return [];
+  const time = Date.parse(textAt(limit, "reset_at") ?? "");
+  return [{ name, resetsAt: Number.isNaN(time) ? null : time }];
 }

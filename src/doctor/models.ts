@@ -1,6 +1,6 @@
 import type { Config, Tool } from "../config/schema.ts";
 import { isInGroup } from "../limits/admit.ts";
-import { microdollars, type Prices } from "../metering/prices.ts";
+import { type Prices, toMicrodollars } from "../metering/prices.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import type { ModelUse } from "./history.ts";
 import type { ToolProbe } from "./probe.ts";
@@ -33,7 +33,7 @@ export interface ToolModels {
   readonly failing: readonly FailingName[];
 }
 
-export interface ModelContext {
+interface ModelContext {
   readonly config: Pick<Config, "gateways" | "prices">;
   readonly prices: Prices;
   readonly uses: readonly ModelUse[];
@@ -72,8 +72,8 @@ const SAMPLE_TOKENS = 1000;
 function listedModel(id: string, tool: Tool, { config, prices, now }: ModelContext): ListedModel {
   const perMillion = (tokens: Partial<Tokens>) => {
     const names = { asked: id, answered: null };
-    const price = prices.priceOf(names, { ...NO_TOKENS, ...tokens }, now, config.prices);
-    return price === null ? null : microdollars(price * (1_000_000 / SAMPLE_TOKENS));
+    const price = prices.findPrice(names, { ...NO_TOKENS, ...tokens }, now, config.prices);
+    return price === null ? null : toMicrodollars(price * (1_000_000 / SAMPLE_TOKENS));
   };
   return {
     id,

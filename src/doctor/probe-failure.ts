@@ -11,8 +11,8 @@ import {
   type Cause,
   type CauseDetail,
   type CauseName,
-  causeOfFault,
-  type KeyFault,
+  causeFor,
+  type KeyDetail,
   PLAN_USED_UP,
 } from "../proxy/key-health/cause.ts";
 import { type UsedUpWindow, windowText } from "../proxy/key-health/key-problem.ts";
@@ -46,7 +46,7 @@ export interface ProbeFailure {
   readonly skew: number | null;
 }
 
-export interface RefusalOfKey {
+interface RefusalOfKey {
   readonly cause: Cause;
   /** The gateway's own message; null: it has none. */
   readonly message: string | null;
@@ -74,12 +74,12 @@ const COPY_AGAIN =
 
 /** A problem that is visible before anything is sent. */
 export function malformedKey(problem: string): FailureText {
-  return failure("incomplete-key", `incomplete key: ${problem}`, COPY_AGAIN);
+  return failed("incomplete-key", `incomplete key: ${problem}`, COPY_AGAIN);
 }
 
 export function timedOut(gateway: Gateway, ms: number): FailureText {
   const via = gateway.proxy === null ? "" : `, through the outbound proxy ${gateway.proxy},`;
-  return failure(
+  return failed(
     "timeout",
     `${named(gateway)}${via} did not answer within ${Math.round(ms / 100) / 10} s`,
     "try again; if it happens again, check base_url, the network and the gateway's status page",
@@ -89,39 +89,39 @@ export function timedOut(gateway: Gateway, ms: number): FailureText {
 export function unreachable(gateway: Gateway, error: NodeJS.ErrnoException): FailureText {
   const code = error.code ?? "";
   const { name } = gateway;
-  const why = `${named(gateway)} cannot be reached: ${unreachableProblem(error)}`;
+  const problem = `${named(gateway)} cannot be reached: ${unreachableProblem(error)}`;
   if (error instanceof OutboundProxyError)
-    return failure("unreachable", why, `start that proxy, or change gateways.${name}.proxy in config.yaml`);
+    return failed("unreachable", problem, `start that proxy, or change gateways.${name}.proxy in config.yaml`);
   if (code === "ENOTFOUND" || code === "EAI_AGAIN")
-    return failure("dns", why, `check the host name in base_url of gateway ${name}, and the network`);
+    return failed("dns", problem, `check the host name in base_url of gateway ${name}, and the network`);
   if (code === "CERT_HAS_EXPIRED" || code === "CERT_NOT_YET_VALID") {
     const next = "check this machine's clock with: date; if it is right, ask the gateway's operator";
-    return failure("tls", why, next);
+    return failed("tls", problem, next);
   }
   if (isTlsError(code)) {
     const next = `check base_url of gateway ${name}; for a certificate authority of your own set gateways.${name}.ca_file`;
-    return failure("tls", why, next);
+    return failed("tls", problem, next);
   }
-  if (code === "ETIMEDOUT") return failure("timeout", why, "check base_url and the network");
-  return failure("unreachable", why, `check base_url of gateway ${name}, and the network`);
+  if (code === "ETIMEDOUT") return failed("timeout", problem, "check base_url and the network");
+  return failed("unreachable", problem, `check base_url of gateway ${name}, and the network`);
 }
 
 export function redirected(gateway: Gateway, status: number): FailureText {
-  const why = `wrong base url: ${gateway.baseUrl}/models answers with a redirect (${status}), which keybearer does not follow with a key`;
-  return failure("wrong-base-url", why, addressAdvice(gateway));
+  const problem = `wrong base url: ${gateway.baseUrl}/models answers with a redirect (${status}), which keybearer does not follow with a key`;
+  return failed("wrong-base-url", problem, addressAdvice(gateway));
 }
 
 export function notAModelList(gateway: Gateway, status: number): FailureText {
-  const why = `wrong base url: ${gateway.baseUrl}/models answers ${status}, but not with a list of models`;
-  return failure("wrong-base-url", why, addressAdvice(gateway));
+  const problem = `wrong base url: ${gateway.baseUrl}/models answers ${status}, but not with a list of models`;
+  return failed("wrong-base-url", problem, addressAdvice(gateway));
 }
 
 export function webPage(gateway: Gateway, status: number): FailureText {
-  const why = `wrong base url: ${gateway.baseUrl}/models answers with a web page, not with the gateway's API (${status})`;
-  return failure("html", why, addressAdvice(gateway));
+  const problem = `wrong base url: ${gateway.baseUrl}/models answers with a web page, not with the gateway's API (${status})`;
+  return failed("html", problem, addressAdvice(gateway));
 }
 
-export interface RefusedKey {
+interface RefusedKey {
   readonly gateway: Gateway;
   readonly cause: Cause;
   readonly status: number;
@@ -137,47 +137,47 @@ export function keyRefused(refusal: RefusedKey): FailureText {
   const { gateway, cause, message, worked, isCut } = refusal;
   const quote = quoted(refusal);
   if (cause.name === "wrong-base-url") {
-    const why = `wrong base url: the gateway does not answer at ${gateway.baseUrl}/models${quote}`;
-    return failure("wrong-base-url", why, addressAdvice(gateway));
+    const problem = `wrong base url: the gateway does not answer at ${gateway.baseUrl}/models${quote}`;
+    return failed("wrong-base-url", problem, addressAdvice(gateway));
   }
   if (cause.name === "unknown" && !cause.concernsKey) {
-    const why = `the key could not be checked: the gateway refuses the list of models${quote}`;
-    return failure(
+    const problem = `the key could not be checked: the gateway refuses the list of models${quote}`;
+    return failed(
       "unknown",
-      why,
+      problem,
       "requests may still work; the gateway's message says why the list does not",
     );
   }
   if (cause.name === "incomplete-key" && cause.detail === null && isCut) {
-    const why = `incomplete key: it is shorter than such keys are${quote}`;
-    return { ...failure("incomplete-key", why, COPY_AGAIN), refused: { cause, message } };
+    const problem = `incomplete key: it is shorter than such keys are${quote}`;
+    return { ...failed("incomplete-key", problem, COPY_AGAIN), refused: { cause, message } };
   }
   // A key that was accepted before is complete, so a gateway that does not know it has deleted it.
   const isDeleted = cause.name === "incomplete-key" && !cause.isAmbiguous && worked;
-  return byCause(isDeleted ? causeOfFault("key-deleted") : cause, quote, message);
+  return byCause(isDeleted ? causeFor("key-deleted") : cause, quote, message);
 }
 
-/** The answer does not say which of several faults the key has, and the gateway cannot be asked until `again`. */
+/** The answer does not say which of several problems the key has, and the gateway cannot be asked until `again`. */
 export function keyRefusedUnchecked(refusal: RefusedKey, again: number, now: number): FailureText {
   const refused = keyRefused(refusal);
   const when = momentInWords(again, now, systemCalendar);
-  const why = `${refused.why}. which of these was not checked: the gateway allows 20 key lookups in 20 minutes, and can be asked again ${when}`;
-  return { ...refused, why };
+  const problem = `${refused.why}. which of these was not checked: the gateway allows 20 key lookups in 20 minutes, and can be asked again ${when}`;
+  return { ...refused, why: problem };
 }
 
 /**
  * The gateway said what is wrong with the key when it was asked about it.
  * @param refusal its answer to the request for its models; null: it listed them
  */
-export function faultyKey(
-  fault: KeyFault,
+export function brokenKey(
+  detail: KeyDetail,
   window: UsedUpWindow | null,
   refusal: Pick<RefusedKey, "status" | "message"> | null,
   now: number,
 ): FailureText {
   const source = refusal === null ? ", according to the gateway" : quoted(refusal);
-  const isPlan = fault === "window-used-up" && window === null;
-  const text = byCause(isPlan ? PLAN_USED_UP : causeOfFault(fault), source, refusal?.message ?? null);
+  const isPlan = detail === "window-used-up" && window === null;
+  const text = byCause(isPlan ? PLAN_USED_UP : causeFor(detail), source, refusal?.message ?? null);
   return window === null ? text : { ...text, why: `${windowText(window, now)}${source}` };
 }
 
@@ -193,8 +193,8 @@ export function gatewayMessage(text: string, key: Secret): string | null {
   return cleanText(key.redactFrom(found));
 }
 
-function failure(cause: ProbeCause, why: string, next: string): FailureText {
-  return { cause, detail: null, why, next, refused: null };
+function failed(cause: ProbeCause, problem: string, next: string): FailureText {
+  return { cause, detail: null, why: problem, next, refused: null };
 }
 
 const CAUSE_BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {

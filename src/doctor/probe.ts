@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import {
   type Agent,
-  request as httpRequest,
   type IncomingHttpHeaders,
   type IncomingMessage,
+  request as httpRequest,
 } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
@@ -11,6 +11,7 @@ import { type Clock, systemClock } from "../core/clock.ts";
 import { fieldAt, listAt, textAt } from "../core/json.ts";
 import { readWhole } from "../core/read-whole.ts";
 import { keyProblem, type Secret } from "../core/secret.ts";
+import { measureSkew } from "../mirror/consoles/http.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
@@ -38,7 +39,7 @@ export async function withOwnConnections<T>(
   const { agentFor } = agents;
   const keyCalls = new KeyCallBudgets(() => clock.now(), keyCallsFile);
   // The daemon has the logins.
-  const keyCheck = new KeyCheck({ clock, agentFor, keyCalls, listedFault: async () => null });
+  const keyCheck = new KeyCheck({ clock, agentFor, keyCalls, listedDetail: async () => null });
   try {
     return await work({ clock, agentFor, keyCheck });
   } finally {
@@ -65,7 +66,7 @@ export type ProbeResult =
 export interface MissingKey {
   readonly state: "unavailable" | "needs-trust";
   readonly why: string;
-  readonly next: string;
+  readonly next: string | null;
 }
 
 /** What the probe of one tool's key found. */
@@ -153,9 +154,9 @@ async function explain(
     const listed: readonly Tested[] = models.length === 0 ? [] : ["models"];
     const usage = kind === "sub2api" && !brief ? await askSub2api(gateway, get) : null;
     if (usage === null) return { tested: ["key", ...listed] };
-    return usage.problem === null
+    return usage.detail === null
       ? { tested: [...usage.tested, ...listed] }
-      : failures.faultyKey(usage.problem, usage.window, null, now);
+      : failures.brokenKey(usage.detail, usage.window, null, now);
   }
   if (isWebPage(response)) return failures.webPage(gateway, status);
   const message = failures.gatewayMessage(text, key);
@@ -163,8 +164,8 @@ async function explain(
   if (!isUnexplained(cause) || brief) return failures.keyRefused(refusal);
   const { keyCheck } = deps;
   const canAsk = cause.isAmbiguous && kind === "new-api";
-  const fault = canAsk ? await keyCheck.check(gateway, key) : await keyCheck.listed(gateway, key);
-  if (fault !== null) return failures.faultyKey(fault, null, refusal, now);
+  const detail = canAsk ? await keyCheck.check(gateway, key) : await keyCheck.listed(gateway, key);
+  if (detail !== null) return failures.brokenKey(detail, null, refusal, now);
   const wait = canAsk ? keyCheck.wait(gateway) : 0;
   return wait === 0 ? failures.keyRefused(refusal) : failures.keyRefusedUnchecked(refusal, now + wait, now);
 }
@@ -206,7 +207,7 @@ const MAX_MODELS = 5000;
 const MAX_NAME = 200;
 
 /**
- * The names in a list of models; null: it is no list. SPEC.md section 4 leaves its shape open: OpenAI and the messages style
+ * The names in a list of models; null: it is no list. Gateways differ in its shape: OpenAI and the messages style
  * wrap it as `data`, Gemini as `models` with a path before the name, and some gateways answer with a bare list.
  */
 function modelsIn(text: string, key: Secret): readonly string[] | null {
@@ -290,7 +291,7 @@ async function send(
     const [incoming] = (await once(outgoing, "response")) as [IncomingMessage];
     const text = await readWhole(incoming, MAX_BYTES);
     if (text === null) throw new Error("it answered with more than 4 MB");
-    const skew = measureSkew(incoming, (began + clock.now()) / 2);
+    const skew = measureSkew(incoming, began, clock.now());
     return { ok: true, status: incoming.statusCode ?? 0, headers: incoming.headers, text, skew };
   } catch (thrown) {
     outgoing.destroy();
@@ -301,9 +302,3 @@ async function send(
 
 /** The longest real list of models has a few hundred kilobytes. */
 const MAX_BYTES = 4 * 1024 * 1024;
-
-/** A Date header has whole seconds, so on average it is half a second behind. */
-function measureSkew({ headers }: IncomingMessage, middle: number): number | null {
-  const date = Date.parse(headers.date ?? "");
-  return Number.isNaN(date) ? null : Math.round(date + 500 - middle);
-}

@@ -6,9 +6,9 @@ import { MINUTE_MS } from "../core/units.ts";
 import type { Prices } from "../metering/prices.ts";
 import {
   type Cause,
-  isKeyFault,
+  isKeyDetail,
   isModelRefusal,
-  type KeyFault,
+  type KeyDetail,
   NO_MODELS_LISTED,
 } from "../proxy/key-health/cause.ts";
 import type { KeyHealth } from "../proxy/key-health/key-health.ts";
@@ -97,7 +97,7 @@ function asMissing({ state, problem, next }: ReturnType<typeof missingKey>): Mis
   return { state, why: problem, next };
 }
 
-export interface ProberDeps extends ProbeDeps {
+interface ProberDeps extends ProbeDeps {
   readonly snapshot: () => Snapshot;
   readonly prices: Prices;
   readonly usage: Pick<UsageLog, "read">;
@@ -146,14 +146,14 @@ export class Prober {
     if (isModelRefusal(cause)) return this.#checkGroup(tool, gateway, key);
     const { keyHealth, keyCheck } = this.#deps;
     if (keyHealth.wasAsked(tool, key)) return;
-    const fault = cause.isAmbiguous
+    const detail = cause.isAmbiguous
       ? await keyCheck.check(gateway, key)
       : await this.#findUnknownKey(tool, gateway, key);
-    keyHealth.learn(tool, key, fault);
+    keyHealth.learn(tool, key, detail);
   }
 
   /** The gateway does not know the key. If requests of an earlier run succeeded with it, it was deleted. */
-  async #findUnknownKey(tool: string, gateway: Gateway, key: Secret): Promise<KeyFault | null> {
+  async #findUnknownKey(tool: string, gateway: Gateway, key: Secret): Promise<KeyDetail | null> {
     const listed = await this.#deps.keyCheck.listed(gateway, key);
     if (listed !== null) return listed;
     const worked = await this.#deps.usage.read(readWorked);
@@ -190,11 +190,11 @@ export class Prober {
       keyHealth.accept(tool, key, probed.tested);
       if (probed.models.length === 0) keyHealth.refuse(tool, key, NO_MODELS_LISTED, null, null);
     } else if (probed.refused !== null) {
-      // Where it lists its models, it reported the fault when it was asked.
+      // Where it lists its models, it reported the problem when it was asked.
       const status = (probed.status ?? 0) >= 400 ? probed.status : null;
       const { cause, message } = probed.refused;
       keyHealth.refuse(tool, key, cause, status, message);
-      if (isKeyFault(cause.detail)) keyHealth.learn(tool, key, cause.detail);
+      if (isKeyDetail(cause.detail)) keyHealth.learn(tool, key, cause.detail);
     }
   }
 }

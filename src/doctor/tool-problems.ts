@@ -1,16 +1,14 @@
 import { tokenAdvice } from "../clients/table.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import { endInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
 
 export type ToolProblemCode = "disabled" | "expired" | "group-disabled" | "no-token";
 
-export interface ToolProblem {
+interface ToolProblem extends Problem {
   readonly code: ToolProblemCode;
-  readonly problem: string;
-  /** What to type or do next. */
-  readonly next: string;
 }
 
 /** What in config.yaml keeps a tool from working, in order of precedence. Of its key, see proxy/key-health. */

@@ -19,7 +19,7 @@ export interface KeychainEntry {
   readonly account: string;
 }
 
-export type KeychainRequest =
+type KeychainRequest =
   | { readonly operation: "read" }
   /** Without `replace` another key that is there already stays. */
   | { readonly operation: "store"; readonly key: string; readonly replace: boolean }
@@ -27,14 +27,14 @@ export type KeychainRequest =
   /** Whether a key could be stored: stores something else and removes it again. */
   | { readonly operation: "trial" };
 
-export interface KeychainDeps {
+interface KeychainDeps {
   readonly env: NodeJS.ProcessEnv;
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds. */
   readonly limit: number;
 }
 
-export type KeychainAnswer =
+type KeychainAnswer =
   | {
       readonly ok: true;
       /** The result of a read; null: there is no such entry. */

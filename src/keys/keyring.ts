@@ -11,7 +11,7 @@ import { MINUTE_MS } from "../core/units.ts";
 import { STOPPED } from "./keychain.ts";
 import { type KeyReading, type ReadDeps, readKey } from "./sources.ts";
 import type { KeyPlace } from "./stored-keys.ts";
-import { originsOf, type Subject, type Trust, UNKNOWN, type UntrustedChange } from "./trust.ts";
+import { listOrigins, type Subject, type Trust, UNKNOWN, type UntrustedChange } from "./trust.ts";
 
 /** One key, or one secret of a console, that a configuration needs. */
 export interface WantedKey extends Subject {
@@ -25,7 +25,7 @@ export interface WantedKey extends Subject {
   readonly password?: boolean | undefined;
 }
 
-export interface KeyringDeps {
+interface KeyringDeps {
   readonly trust: Trust;
   /** For env: and for commands. */
   readonly env: NodeJS.ProcessEnv;
@@ -44,7 +44,7 @@ export interface KeyWarning {
 }
 
 /** The result of `keybearer trust`. */
-export type Granted =
+type Granted =
   | {
       readonly ok: true;
       /** What was granted, for people. */
@@ -57,11 +57,11 @@ export type Granted =
   | { readonly ok: false; readonly problem: string };
 
 /** Something that waits for confirmation, and the tool or console that it belongs to. */
-export interface Held extends UntrustedChange {
+interface Held extends UntrustedChange {
   readonly name: string;
 }
 
-export type GrantedAll =
+type GrantedAll =
   /** problem: the grant holds, but could not be written to disk. */
   { readonly ok: true; readonly problem: string | null } | { readonly ok: false; readonly problem: string };
 
@@ -192,7 +192,7 @@ export class Keyring {
         held.push({ name, what, from, to });
       } else if (this.#deps.trust.isLost && known.key === null) {
         const what = wanted.secret ?? `the key of ${escapeControlChars(name)}, which cannot be read now`;
-        held.push({ name, what, from: UNKNOWN, to: originsOf(wanted).map(escapeControlChars).join(", ") });
+        held.push({ name, what, from: UNKNOWN, to: listOrigins(wanted).map(escapeControlChars).join(", ") });
       }
     }
     return held;
@@ -316,7 +316,7 @@ export class Keyring {
 }
 
 function unavailable(problem: string, absent = false): KnownKey {
-  return { state: { state: "unavailable", problem, absent }, key: null, warning: null };
+  return { state: { state: "unavailable", problem, absent, next: null }, key: null, warning: null };
 }
 
 function listStates(entries: ReadonlyMap<string, Entry>): ReadonlyMap<string, KeyState> {

@@ -38,7 +38,7 @@ export interface Pins {
   readonly uses: Map<string, Pin>;
 }
 
-export type FoundPins =
+type FoundPins =
   | { readonly state: "found"; readonly pins: Pins; readonly identity: string }
   | { readonly state: "missing" }
   /** There is a file, but it cannot be used. */

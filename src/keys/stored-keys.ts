@@ -23,7 +23,7 @@ export type KeyPlace =
 
 export type Store = KeyPlace["kind"];
 
-export interface StoreDeps {
+interface StoreDeps {
   /** To find the keychain. */
   readonly env: NodeJS.ProcessEnv;
   /** Default false: another key at the same place is not replaced. */

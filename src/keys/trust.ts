@@ -44,7 +44,7 @@ const MAX_PINS = 10_000;
 const SETTLED: Settled = Object.freeze({ problem: null, blocksKeys: false });
 export const UNKNOWN = "unknown: the list of trusted addresses is lost";
 
-export interface TrustDeps {
+interface TrustDeps {
   readonly file: string;
   readonly clock: Clock;
   /** Whether keybearer served a config.yaml here before. Called only if there is no file. */
@@ -136,7 +136,7 @@ export class Trust {
 
   /** Called before a key is used. Its first use pins it to its origins. */
   judgeKey(subject: Subject, key: Secret): UntrustedChange | null {
-    const origins = originsOf(subject);
+    const origins = listOrigins(subject);
     if (origins.length === 0) return null;
     const id = key.digest(this.#pins.salt);
     if (this.#firstStart) {
@@ -275,7 +275,7 @@ export class Trust {
   }
 
   #pinFor(known: Pin | undefined, subject: Subject): Pin {
-    const origins = [...new Set([...(known?.origins ?? []), ...originsOf(subject)])];
+    const origins = [...new Set([...(known?.origins ?? []), ...listOrigins(subject)])];
     return { origins, name: known?.name ?? subject.name, since: known?.since ?? this.#clock.now() };
   }
 }
@@ -316,11 +316,11 @@ function digest(salt: string, ...parts: readonly string[]): string {
 }
 
 /** Scheme, host and port, each once. */
-export function originsOf({ origins }: Pick<Subject, "origins">): readonly string[] {
-  return [...new Set(origins.map(originOf))];
+export function listOrigins({ origins }: Pick<Subject, "origins">): readonly string[] {
+  return [...new Set(origins.map(parseOrigin))];
 }
 
-function originOf(address: string): string {
+function parseOrigin(address: string): string {
   // A text that is no address is compared as it is, and is never taken for another.
   if (!URL.canParse(address)) return address;
   const { origin, protocol, host } = new URL(address);
@@ -335,7 +335,7 @@ function newSource(subject: Subject, id: string, before: string | null): Untrust
   return {
     what: `the ${kind} that gives ${secret ?? `${escapeControlChars(name)} its key`}`,
     from: before ?? `no ${kind}`,
-    to: `${showSource(source, id)}, for ${showOrigins(originsOf(subject))}`,
+    to: `${showSource(source, id)}, for ${showOrigins(listOrigins(subject))}`,
   };
 }
 

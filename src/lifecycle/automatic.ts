@@ -13,7 +13,7 @@ import type { IntentFile, Reason } from "./intents.ts";
 import type { KeyLifecycle } from "./lifecycle.ts";
 import type { Consoles, LifecycleDeps } from "./steps.ts";
 
-export interface AutomaticDeps {
+interface AutomaticDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly snapshot: () => Snapshot;

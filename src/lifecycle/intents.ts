@@ -40,7 +40,7 @@ export type Reason = "asked" | "age" | "leak" | "sibling";
  * - retire: the old key is deleted
  * - undo: the new key is deleted, because the tool cannot use it
  */
-export type Step = "create" | "switch" | "retire" | "undo";
+type Step = "create" | "switch" | "retire" | "undo";
 
 export interface Successor {
   /** At the console. No other key there has it. */

@@ -2,17 +2,18 @@ import { randomBytes } from "node:crypto";
 import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
+import type { Problem } from "../core/display.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { withTimeout } from "../core/timeout.ts";
 import type { KeyPlace, Store } from "../keys/stored-keys.ts";
-import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
+import { ConsoleError, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import type { Intent, ListedKey, OldKey, Reason, Successor } from "./intents.ts";
 import { heldKeyRemedy, type KeyAction } from "./key-action.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
-import { explainError, findTool, type LifecycleDeps, type Problem, type Run, Steps } from "./steps.ts";
+import { explainError, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
 import type { KeyStorage } from "./storage.ts";
 
 export interface RotateOptions {
@@ -47,7 +48,7 @@ export interface KeyChange {
 }
 
 /** A change that does not go on, as `status` prints it. */
-export interface UnfinishedChange {
+interface UnfinishedChange {
   readonly tool: string;
   readonly why: string;
   /** What to type; null: nothing helps but to wait. */
@@ -69,7 +70,7 @@ export class KeyLifecycle {
   readonly #deps: LifecycleDeps;
   readonly #stop = new AbortController();
   /** By tool. */
-  readonly #running = new Map<string, Promise<void>>();
+  readonly #inFlight = new Map<string, Promise<void>>();
   /** Why an intent does not go on, by id: logged once. */
   readonly #problems = new Map<string, Problem>();
   readonly #steps: Steps;
@@ -85,20 +86,19 @@ export class KeyLifecycle {
   resume(): void {
     const { intents, log } = this.#deps;
     for (const intent of intents.all()) {
-      if (this.#running.has(intent.tool) || this.#stop.signal.aborted) continue;
+      if (this.#inFlight.has(intent.tool) || this.#stop.signal.aborted) continue;
       background(this.#resumeOne(intent), log, `changing the key of ${intent.tool}`);
     }
   }
 
-  /** What was begun stays written down. */
-  async stop(): Promise<void> {
+  /** Takes no further step. What was begun stays written down. */
+  stop(): void {
     this.#stop.abort();
-    await this.settled();
   }
 
-  /** Resolves when no change is running. */
+  /** Resolves when no change is in flight. */
   async settled(): Promise<void> {
-    await Promise.allSettled(this.#running.values());
+    await Promise.allSettled(this.#inFlight.values());
   }
 
   /** What is unfinished, for `status`. */
@@ -118,7 +118,7 @@ export class KeyLifecycle {
     return this.#deps.intents.changing(key) !== null;
   }
 
-  /** Throws Refused or ConsoleFault if there can be no rotation. */
+  /** Throws Refused or ConsoleError if there can be no rotation. */
   async rotatable(
     name: string,
     options: Pick<RotateOptions, "store" | "force"> & Partial<Pick<RotateOptions, "reason">>,
@@ -285,7 +285,7 @@ export class KeyLifecycle {
   /** Writes the intent down and takes its steps. Returns when the tool has its new key, and soon after at the latest. */
   async #begin(of: Tool, plan: ChangePlan, oldKey: Secret | null): Promise<KeyChange> {
     const { name: tool } = of;
-    if (this.#running.has(tool) || this.#deps.intents.of(tool) !== null)
+    if (this.#inFlight.has(tool) || this.#deps.intents.of(tool) !== null)
       throw new Refused(`another change of the key of ${tool} is not finished`, advice.status());
     if (this.#stop.signal.aborted) throw new Refused("keybearer is stopping");
     const intent = createIntent(of, plan, this.#deps.clock.now());
@@ -322,9 +322,9 @@ export class KeyLifecycle {
 
   /** One change of a tool's key at a time. */
   #track(tool: string, work: () => Promise<void>): Promise<void> {
-    const running = work().finally(() => this.#running.delete(tool));
-    this.#running.set(tool, running);
-    return running;
+    const change = work().finally(() => this.#inFlight.delete(tool));
+    this.#inFlight.set(tool, change);
+    return change;
   }
 
   async #resumeOne(intent: Intent): Promise<void> {
@@ -430,8 +430,8 @@ async function checkGroup(actions: KeyActions, group: string | null): Promise<vo
   const groups = await actions.groups();
   if (groups === null || (group !== null && groups.includes(group))) return;
   const known = `it has ${groups.join(", ")}`;
-  if (group === null) throw new ConsoleFault("refused", `makes no key without --group; ${known}`);
-  throw new ConsoleFault("refused", `has no group ${group} for this account; ${known}`);
+  if (group === null) throw new ConsoleError("refused", `makes no key without --group; ${known}`);
+  throw new ConsoleError("refused", `has no group ${group} for this account; ${known}`);
 }
 
 /** codex-k3v9x2: unique at the console, and short enough for every one. */

@@ -3,12 +3,13 @@ import { describeSource, type Gateway, isSameSource, type Tool } from "../config
 import type { Snapshot } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
+import type { Problem } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import type { KeyPlace } from "../keys/stored-keys.ts";
-import { ConsoleFault, type FaultKind, type KeyActions } from "../mirror/consoles/console.ts";
+import { ConsoleError, type ConsoleErrorKind, type KeyActions } from "../mirror/consoles/console.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import type { Intent, IntentFile, OldKey, Successor } from "./intents.ts";
@@ -19,7 +20,7 @@ import type { KeyStorage } from "./storage.ts";
 export type Probed =
   | { readonly state: "accepted" }
   /** refused: the gateway answered 401. unclear: it did not answer, or answered something else. */
-  | { readonly state: "refused" | "unclear"; readonly problem: string; readonly next: string };
+  | ({ readonly state: "refused" | "unclear" } & Problem);
 
 export interface LifecycleDeps {
   readonly clock: Clock;
@@ -63,7 +64,7 @@ export interface KeyTrust {
   admit(tool: Tool, key: Secret): Promise<string | null>;
 }
 
-/** What the mirror knows of the consoles. Methods throw ConsoleFault. */
+/** What the mirror knows of the consoles. Methods throw ConsoleError. */
 export interface Consoles {
   keyActions(gateway: string, account: string | null): Promise<KeyActions>;
   /** The console's keys as they are now, each beside the tools that hold it. */
@@ -83,7 +84,7 @@ const UNIDENTIFIED_MS = 1000;
 /** A busy new-api answers some calls with "database is locked". */
 const CONSOLE_PAUSES_MS = [1000, 4000];
 /** The console did not say whether it did what it was asked. */
-const UNANSWERED: readonly FaultKind[] = ["failing", "unreachable", "slow"];
+const UNANSWERED: readonly ConsoleErrorKind[] = ["failing", "unreachable", "slow"];
 /** A gateway that cannot be reached at the moment says nothing about the new key. */
 const PROBE_PAUSES_MS = [500, 2000, 5000];
 /** new-api v0.13.2 accepts a deleted key for up to a minute. */
@@ -91,13 +92,6 @@ const DEAD_PAUSES_MS = [500, 1000, 2000, 4000, 8000, 15_000, 30_000, 30_000];
 /** A creation whose answer was lost may be listed late, and twice. sub2api works on one for at most 30 seconds. */
 const LATE_CREATION_MS = 30_000;
 const MAX_UNDOS = 5;
-
-/** Why an intent does not go on. */
-export interface Problem {
-  readonly problem: string;
-  /** What to type; null: nothing helps but to wait. */
-  readonly next: string | null;
-}
 
 /** What one run of an intent knows beside it. */
 export interface Run {
@@ -375,7 +369,7 @@ export class Steps {
     try {
       await this.#patiently(() => actions.delete(ref));
     } catch (error) {
-      const isRefused = error instanceof ConsoleFault && error.kind === "refused";
+      const isRefused = error instanceof ConsoleError && error.kind === "refused";
       if (!isRefused) throw error;
       // A person may have deleted it in the console.
       const probed = key === null ? null : await this.#probeDeleted(intent, key);
@@ -526,7 +520,7 @@ function requireSuccessor({ successor }: Intent): Successor {
 }
 
 function isUnanswered(error: unknown): boolean {
-  return error instanceof ConsoleFault && UNANSWERED.includes(error.kind);
+  return error instanceof ConsoleError && UNANSWERED.includes(error.kind);
 }
 
 /**
@@ -545,7 +539,7 @@ function nameOf({ successor }: Intent): string {
 export function explainError(error: unknown, gateway: string): Problem {
   const message = errorMessage(error);
   // Its message continues a sentence.
-  if (error instanceof ConsoleFault)
+  if (error instanceof ConsoleError)
     return { problem: `the console of ${gateway} ${message}`, next: consoleRemedy(error, gateway) };
   return { problem: message, next: error instanceof Refused ? error.next : null };
 }

@@ -42,7 +42,7 @@ export interface KeyStorage {
   remove(place: KeyPlace): Promise<void>;
 }
 
-export interface ConfigStorageDeps {
+interface ConfigStorageDeps {
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   readonly snapshot: () => Snapshot;

@@ -6,7 +6,7 @@ import type { Secret } from "../core/secret.ts";
 import { endInWords, printableModel } from "./format.ts";
 import { systemCalendar } from "./windows.ts";
 
-export type Admitted =
+type Admitted =
   | { readonly ok: true; readonly key: Secret }
   | { readonly ok: false; readonly refusal: Refusal };
 

@@ -4,9 +4,9 @@ import {
   type Counted,
   type CountedWindow,
   contains,
+  findWindow,
   type Window,
   WindowCounts,
-  windowOf,
 } from "./windows.ts";
 
 /** What a limit counts. */
@@ -386,7 +386,7 @@ export class Counters {
       let end = level.window?.end ?? time + 1;
       while (end <= time && capacity <= ahead) {
         capacity += level.max;
-        end = windowOf(rate.per, end, this.#calendar).end;
+        end = findWindow(rate.per, end, this.#calendar).end;
       }
       return capacity > ahead;
     });
@@ -435,7 +435,7 @@ export class Counters {
     const oldest = this.#windows.oldestMonth();
     if (oldest === null || this.#allowances.length === 0) return;
     this.#allowances = this.#allowances.filter(({ given_at, until }) => {
-      const end = until ?? windowOf("month", given_at, this.#calendar).end;
+      const end = until ?? findWindow("month", given_at, this.#calendar).end;
       return end > oldest;
     });
   }
@@ -444,7 +444,7 @@ export class Counters {
     let extra = 0;
     for (const { limit, amount, given_at, until } of this.#allowances) {
       if (limit !== kind) continue;
-      const counts = until === null ? contains(windowOf(per, now, this.#calendar), given_at) : now < until;
+      const counts = until === null ? contains(findWindow(per, now, this.#calendar), given_at) : now < until;
       if (counts) extra += amount;
     }
     return extra;
@@ -507,7 +507,7 @@ export class Counters {
    * kind, and what a request has to hold grows with it (#needFor), so it covers the whole request in each of them. It is at
    * least the smallest limit once more: with less, the next request would be refused again.
    */
-  liftFor(kind: Kind, now: number): number {
+  neededAllowance(kind: Kind, now: number): number {
     const whole = kind === "requests" ? 1 : (wholeAmount(this.#lastShort?.[kind] ?? null) ?? 1);
     const levels = this.levels(now).filter(({ limit }) => limit.kind === kind);
     const missing = levels.map((level) => {

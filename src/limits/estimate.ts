@@ -32,7 +32,7 @@ export interface CallTokens {
 }
 
 /** What is known of a request before it is sent. */
-export interface Sizing {
+interface Sizing {
   /** The request's own maximum of output tokens; null: it names none. */
   readonly named: number | null;
   /** null: unknown. */
@@ -93,13 +93,13 @@ export class RecentCalls {
   median(): CallTokens | null {
     if (this.#calls.length === 0) return null;
     return {
-      input: medianOf(this.#calls.map(({ input }) => input)),
-      output: medianOf(this.#calls.map(({ output }) => output)),
+      input: computeMedian(this.#calls.map(({ input }) => input)),
+      output: computeMedian(this.#calls.map(({ output }) => output)),
     };
   }
 }
 
-function medianOf(values: readonly number[]): number {
+function computeMedian(values: readonly number[]): number {
   const sorted = Float64Array.from(values).sort();
   return sorted[Math.floor(sorted.length / 2)] ?? 0;
 }

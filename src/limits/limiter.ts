@@ -1,6 +1,6 @@
 import type { Config, Tool } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
-import { type Refusal, refuse } from "../core/refusal.ts";
+import { type Refusal, refuse, shuttingDown, toolRemoved } from "../core/refusal.ts";
 import { HOUR_MS } from "../core/units.ts";
 import {
   type Allowance,
@@ -25,7 +25,10 @@ import type { Calendar, Window } from "./windows.ts";
 
 /** What is held for one request until it is settled or canceled. */
 export interface Lease {
+  /** As it was called when the request began. */
   readonly tool: string;
+  /** Of that tool, whatever it is called by now. */
+  readonly limiter: ToolLimiter;
   readonly reservation: Reservation;
 }
 
@@ -35,7 +38,7 @@ export type Taken =
   | { readonly ok: false; readonly refusal: Refusal | null };
 
 /** What a request asks for, and what a refusal says about it. */
-export interface CapacityRequest {
+interface CapacityRequest {
   readonly ask: Ask;
   /** null: unknown. */
   readonly model: string | null;
@@ -48,8 +51,8 @@ export interface CapacityRequest {
 /** How full a tool's limits are. */
 export interface ToolLevels {
   readonly levels: readonly Level[];
-  /** By the kind of the limits that can be lifted: what Counters.liftFor says. */
-  readonly lifts: Readonly<Partial<Record<LimitKind, number>>>;
+  /** By the kind of the limits that take an allowance: what Counters.neededAllowance says. */
+  readonly neededAllowances: Readonly<Partial<Record<LimitKind, number>>>;
   readonly inFlight: number;
   readonly waiting: number;
 }
@@ -72,7 +75,7 @@ export interface Granter extends Grants {
 }
 
 /** null: the tool's limits are used only here. */
-export type FindGranter = (tool: string) => Granter | null;
+type FindGranter = (tool: string) => Granter | null;
 
 /** A limit of a tool, and how much of it its requests need that wait. */
 export interface Demand extends Level {
@@ -88,7 +91,7 @@ export interface ToolCarry extends Carry {
 }
 
 /** A tool that has another name now. */
-export interface Rename {
+interface Rename {
   readonly from: string;
   readonly to: string;
 }
@@ -146,8 +149,9 @@ export class Limiter {
   /** Takes what a request asks for if there is capacity now. null: call take(), which waits or says why not. */
   takeNow(tool: Tool, ask: Ask): Lease | null {
     if (this.#isGone(tool.name)) return null;
-    const reservation = this.#limited(tool).enterNow(ask);
-    return reservation === null ? null : { tool: tool.name, reservation };
+    const limiter = this.#limited(tool);
+    const reservation = limiter.enterNow(ask);
+    return reservation === null ? null : { tool: tool.name, limiter, reservation };
   }
 
   /**
@@ -163,13 +167,14 @@ export class Limiter {
     const maxWait = mayWait ? Math.min(tool.limits.wait, MAX_WAIT_MS) : 0;
     const since = this.#clock.elapsed();
     let hasWaited = false;
-    const admission = await this.#limited(tool).enter(ask, maxWait, (leave) => {
+    const limiter = this.#limited(tool);
+    const admission = await limiter.enter(ask, maxWait, (leave) => {
       hasWaited = true;
       onWait(leave);
     });
     switch (admission.kind) {
       case "admitted":
-        return { ok: true, lease: { tool: tool.name, reservation: admission.reservation } };
+        return { ok: true, lease: { tool: tool.name, limiter, reservation: admission.reservation } };
       case "turned-away":
         return { ok: false, refusal: admission.refusal };
       case "left":
@@ -187,7 +192,7 @@ export class Limiter {
           waited: hasWaited ? Math.round(this.#clock.elapsed() - since) : 0,
           now: limited.now(),
           calendar: this.#calendar,
-          liftFor: (kind) => limited.counters.liftFor(kind, limited.now()),
+          neededAllowance: (kind) => limited.counters.neededAllowance(kind, limited.now()),
         });
         return { ok: false, refusal };
       }
@@ -199,19 +204,17 @@ export class Limiter {
    * journal repeats its `open` line after the carry. So it is counted once.
    */
   recorded(lease: Lease | null, id: string): void {
-    if (lease !== null) this.#toolLimiter(lease.tool).counters.recorded(lease.reservation, id);
+    lease?.limiter.counters.recorded(lease.reservation, id);
   }
 
   /** The request has ended. What is not known counts as held. */
-  settle({ tool, reservation }: Lease, used: Used): void {
-    const limiter = this.#toolLimiter(tool);
+  settle({ limiter, reservation }: Lease, used: Used): void {
     limiter.counters.settle(reservation, used);
     limiter.checkQueue();
   }
 
   /** Nothing of the request reached the gateway, so nothing counts. */
-  cancel({ tool, reservation }: Lease): void {
-    const limiter = this.#toolLimiter(tool);
+  cancel({ limiter, reservation }: Lease): void {
     limiter.counters.cancel(reservation);
     limiter.checkQueue();
   }
@@ -267,8 +270,7 @@ export class Limiter {
     const renamed = this.#takeRename(config.tools);
     for (const [name, limiter] of this.#tools) {
       const tool = config.tools[name];
-      if (tool === undefined)
-        limiter.turnAway(refuse("token-unknown", `tool ${name} was removed while this request waited`));
+      if (tool === undefined) limiter.turnAway(toolRemoved(name));
       else if (!tool.enabled)
         limiter.turnAway(refuse("tool-disabled", `tool ${name} was disabled while this request waited`));
       limiter.followGrants(this.#findGranter(name));
@@ -303,8 +305,7 @@ export class Limiter {
 
   /** Refuses every request that waits. */
   stop(): void {
-    const refusal = refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
-    for (const limiter of this.#tools.values()) limiter.turnAway(refusal);
+    for (const limiter of this.#tools.values()) limiter.turnAway(shuttingDown());
   }
 
   /** What a new journal file begins with. */
@@ -442,10 +443,10 @@ class ToolLimiter {
   levels(): ToolLevels {
     const now = this.now();
     const levels = this.counters.levels(now);
-    const lifts: Partial<Record<LimitKind, number>> = {};
+    const neededAllowances: Partial<Record<LimitKind, number>> = {};
     for (const { limit } of levels)
-      if ("per" in limit) lifts[limit.kind] = this.counters.liftFor(limit.kind, now);
-    return { levels, lifts, inFlight: this.counters.inFlight, waiting: this.#queue.length };
+      if ("per" in limit) neededAllowances[limit.kind] = this.counters.neededAllowance(limit.kind, now);
+    return { levels, neededAllowances, inFlight: this.counters.inFlight, waiting: this.#queue.length };
   }
 
   demands(now: number): Demand[] {

@@ -23,7 +23,7 @@ export type Joined =
   | { readonly state: "waits"; readonly waiter: Waiter };
 
 /** What is to be done now. */
-export interface Decisions {
+interface Decisions {
   readonly admitted: readonly { readonly waiter: Waiter; readonly reservation: Reservation }[];
   readonly refused: readonly { readonly waiter: Waiter; readonly shortage: Shortage }[];
   /** Milliseconds after which to check again if nothing happens before; null: the queue is empty. */

@@ -27,7 +27,7 @@ const RATE_CODES = {
   spend: "spend-limited",
 } as const satisfies Readonly<Record<Kind, RefusalCode>>;
 
-export interface RefusalContext {
+interface RefusalContext {
   readonly tool: string;
   /** The model asked for; null: unknown. */
   readonly model: string | null;
@@ -38,7 +38,7 @@ export interface RefusalContext {
   readonly now: number;
   readonly calendar: Calendar;
   /** The extra allowance with which the request would be admitted. */
-  readonly liftFor: (kind: Kind) => number;
+  readonly neededAllowance: (kind: Kind) => number;
 }
 
 /** With retryAfter it becomes a 429. Without, capacity returns too late for a silent retry, so it becomes a 400. */
@@ -120,10 +120,10 @@ function capacityInWords({ capacityAt, mayEndSooner }: Shortage, { now, calendar
   return when === null ? "capacity never returns by itself" : `capacity returns ${when}`;
 }
 
-function whatToType(kind: Kind, { capacityAt }: Shortage, { tool, liftFor }: RefusalContext): string {
+function whatToType(kind: Kind, { capacityAt }: Shortage, { tool, neededAllowance }: RefusalContext): string {
   const raise = `the owner can raise tools.${tool}.limits.${kind} in config.yaml`;
   if (capacityAt === null) return raise;
-  const lift = advice.lift(tool, kind, amountToType(kind, liftFor(kind)));
+  const lift = advice.lift(tool, kind, amountToType(kind, neededAllowance(kind)));
   return `${raise}, or give one more allowance: ${lift}`;
 }
 

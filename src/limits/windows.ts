@@ -52,7 +52,7 @@ export function contains({ start, end }: Window, time: number): boolean {
 }
 
 /** The window that contains a moment. Windows shorter than a day are aligned to the Unix epoch. */
-export function windowOf(period: Period, time: number, calendar: Calendar): Window {
+export function findWindow(period: Period, time: number, calendar: Calendar): Window {
   switch (period) {
     case "second":
       return alignedWindow(1000, time);
@@ -122,7 +122,7 @@ export interface CountedWindow extends Window {
 }
 
 /** The counts that apply at a moment. */
-export interface Applying extends Counted {
+interface Applying extends Counted {
   /** The window that contains the moment. */
   readonly window: Window;
   /** The window that the clock was set back from; null: it was not. */
@@ -158,7 +158,7 @@ export class WindowCounts {
   /** The window in which it was first seen that the clock was set back. */
   readonly #setBackTo = new Map<Period, Window>();
   /** The window of each period that was asked for last. A day takes 1.5 µs to compute, and a request asks for 16 windows. */
-  readonly #last: Record<Period, ZonedWindow | null> = {
+  readonly #cache: Record<Period, ZonedWindow | null> = {
     second: null,
     minute: null,
     hour: null,
@@ -233,8 +233,8 @@ export class WindowCounts {
 
   /** The window whose counts apply because the clock was set back; null: it was not. */
   #setBackFrom(per: Period, now: number, window: Window): CountedWindow | null {
-    const last = this.#windows[per].at(-1);
-    if (last === undefined || now >= last.start) {
+    const countedLast = this.#windows[per].at(-1);
+    if (countedLast === undefined || now >= countedLast.start) {
       this.#setBackTo.delete(per);
       return null;
     }
@@ -244,7 +244,7 @@ export class WindowCounts {
     const first = this.#setBackTo.get(per);
     if (first !== undefined && now >= first.end) return null;
     this.#setBackTo.set(per, window);
-    return last;
+    return countedLast;
   }
 
   /** The start of the oldest month that is kept; null: none was dropped yet. */
@@ -254,29 +254,29 @@ export class WindowCounts {
   }
 
   #windowAt(per: Period, time: number): Window {
-    const last = this.#last[per];
+    const cached = this.#cache[per];
     const zone = per === "day" || per === "month" ? this.#calendar.zone(time) : "";
-    if (last !== null && last.zone === zone && contains(last.window, time)) return last.window;
-    const window = windowOf(per, time, this.#calendar);
-    this.#last[per] = { window, zone };
+    if (cached !== null && cached.zone === zone && contains(cached.window, time)) return cached.window;
+    const window = findWindow(per, time, this.#calendar);
+    this.#cache[per] = { window, zone };
     return window;
   }
 
   #windowToCountIn(per: Period, at: number): CountedWindow {
     const windows = this.#windows[per];
-    const last = windows.at(-1);
+    const countedLast = windows.at(-1);
     const { start, end } = this.#windowAt(per, at);
-    if (last !== undefined && last.start === start && last.end === end) {
-      last.last = Math.max(last.last, at);
-      return last;
+    if (countedLast !== undefined && countedLast.start === start && countedLast.end === end) {
+      countedLast.last = Math.max(countedLast.last, at);
+      return countedLast;
     }
     let window = windows.find((other) => other.start === start && other.end === end);
     if (window === undefined) {
       window = { per, start, end, requests: 0, ...NOTHING_COUNTED, last: at };
-      const isSetBack = last !== undefined && at < last.start;
+      const isSetBack = countedLast !== undefined && at < countedLast.start;
       if (isSetBack) {
-        window.requests = last.requests;
-        for (const name of AMOUNTS) window[name] = last[name];
+        window.requests = countedLast.requests;
+        for (const name of AMOUNTS) window[name] = countedLast[name];
       }
     }
     window.last = Math.max(window.last, at);

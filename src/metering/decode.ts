@@ -16,7 +16,7 @@ const ZSTD_WINDOW_LOG = 23;
 
 /** Whether a body in this content encoding, or list of encodings, can be read. */
 export function decodes(encoding: string): boolean {
-  return codingsOf(encoding) !== null;
+  return parseCodings(encoding) !== null;
 }
 
 /** Undoes a content encoding. Hands the bytes on as soon as they are decoded. */
@@ -28,7 +28,7 @@ export class Decoder {
   #onChunk: (bytes: Buffer) => void;
 
   constructor(encoding: string, onBytes: (bytes: Buffer) => void) {
-    const codings = codingsOf(encoding);
+    const codings = parseCodings(encoding);
     this.#isSupported = codings !== null;
     this.#onChunk = onBytes;
     for (const coding of codings ?? []) {
@@ -59,7 +59,7 @@ export class Decoder {
  * @returns null if the encoding is not supported, or if the bytes are not in it.
  */
 export function decodeSync(bytes: Buffer, encoding: string, maxBytes: number): Buffer | "too-large" | null {
-  const codings = codingsOf(encoding);
+  const codings = parseCodings(encoding);
   if (codings === null) return null;
   let decoded = bytes;
   try {
@@ -132,7 +132,7 @@ class Decompressor {
 }
 
 /** In the order in which they were applied (RFC 9110 section 8.4); null: one of them cannot be undone. */
-function codingsOf(encoding: string): Coding[] | null {
+function parseCodings(encoding: string): Coding[] | null {
   if (encoding === "") return [];
   const names = encoding
     .toLowerCase()
@@ -142,7 +142,7 @@ function codingsOf(encoding: string): Coding[] | null {
   if (names.length > MAX_CODINGS) return null;
   const codings: Coding[] = [];
   for (const name of names) {
-    const coding = codingOf(name);
+    const coding = parseCoding(name);
     if (coding === null) return null;
     codings.push(coding);
   }
@@ -175,7 +175,7 @@ const BROTLI: Codec = {
 };
 const ZSTD = zstdCodec();
 
-function codingOf(name: string): Coding | null {
+function parseCoding(name: string): Coding | null {
   switch (name) {
     case "gzip":
     case "x-gzip":

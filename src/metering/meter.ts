@@ -162,7 +162,7 @@ export class Meter {
       // White space and a byte order mark may come before the first byte that counts.
       text = chunk.replace(/^[\s\xef\xbb\xbf]+/, "");
       if (text === "") return;
-      this.#format = this.#formatOf(text);
+      this.#format = this.#detectFormat(text);
     }
     if (this.#format === "json") {
       this.#json ??= new BoundedText();
@@ -173,7 +173,7 @@ export class Meter {
     }
   }
 
-  #formatOf(text: string): "json" | "events" | "other" {
+  #detectFormat(text: string): "json" | "events" | "other" {
     if (/^[{[]/.test(text)) return "json";
     if (contentKind(this.#head.contentType) === "events") return "events";
     // data, event, id, retry, or a comment
@@ -293,13 +293,13 @@ type Parse = (json: string) => unknown;
 /** The JSON documents in a text: one, or the items of a list, in which Gemini streams without alt=sse. */
 function documentsIn(text: string, shortened: boolean, parse: Parse): Documents {
   const document = parse(text);
-  if (document !== undefined) return { found: itemsOf(document), whole: true };
+  if (document !== undefined) return { found: listItems(document), whole: true };
   const beginning = parse(closeJson(text.slice(0, MAX_HEAD)));
   const end = shortened ? fieldsAtEnd(text.slice(-MAX_TAIL), parse) : undefined;
-  return { found: [...itemsOf(beginning), ...itemsOf(end)], whole: false };
+  return { found: [...listItems(beginning), ...listItems(end)], whole: false };
 }
 
-function itemsOf(document: unknown): unknown[] {
+function listItems(document: unknown): unknown[] {
   return Array.isArray(document) ? document : [document];
 }
 

@@ -12,7 +12,7 @@ import { type TierFactors, tierFactors } from "./service-tiers.ts";
  * - It takes 80 ms of CPU at every start.
  * - Its calcPrice takes 6 to 25 µs. prices.ts takes 0.2 µs, and a request needs up to five prices.
  * Both calculate the same prices; prices.test.ts compares them for every model. The package has no prices for service
- * tiers, and it matches names by patterns (see namesOf).
+ * tiers, and it matches names by patterns (see readNames).
  */
 
 export interface PriceTable {
@@ -75,17 +75,17 @@ const MAKERS = [
 const MIXED_MODEL = /audio|realtime|live|transcribe/;
 const MIXED_OUTPUT = /^output_(?:audio|image|video)_mtok$/;
 
-export function tableOf(library: Library): PriceTable {
-  return { models: MAKERS.flatMap((maker) => modelsOf(library, maker)) };
+export function buildTable(library: Library): PriceTable {
+  return { models: MAKERS.flatMap((maker) => readModels(library, maker)) };
 }
 
-function modelsOf(library: Library, maker: string): PricedModel[] {
+function readModels(library: Library, maker: string): PricedModel[] {
   const models = library.findProvider({ providerId: maker })?.models ?? [];
   return models
     .filter(({ id }) => !MIXED_MODEL.test(id) && !isResold(maker, id))
     .map((model) => ({
-      names: namesOf(model),
-      prices: pricesOf(model),
+      names: readNames(model),
+      prices: readPrices(model),
       tiers: tierFactors(maker, model.id),
     }));
 }
@@ -98,7 +98,7 @@ function isResold(maker: string, id: string): boolean {
  * The exact names of a model. The list also has patterns (starts with, contains), but with them every new model that is
  * named after an old one would get the old price.
  */
-function namesOf({ id, match }: ModelInfo): string[] {
+function readNames({ id, match }: ModelInfo): string[] {
   const names = [id, ...literalNames(match)].filter((name) => !name.startsWith("ft:"));
   return [...new Set(names.map((name) => normalizeName(name.replace(/[-@]$/, ""))))];
 }
@@ -112,7 +112,7 @@ function literalNames(match: MatchLogic): string[] {
   return Object.values(match);
 }
 
-function pricesOf({ prices }: ModelInfo): DatedPrices[] {
+function readPrices({ prices }: ModelInfo): DatedPrices[] {
   if (!Array.isArray(prices)) return [{ prices: tokenPrices(prices) }];
   return prices.map(({ constraint, prices: amounts }): DatedPrices => {
     const prices = tokenPrices(amounts);

@@ -22,7 +22,7 @@ interface ModelNames {
  * A price in whole micro-dollars, a half rounded up. Prices are kept in picodollars (a million of them are a micro-dollar)
  * so that they are exact, and rounded only once: here, with a group's multiplier or without.
  */
-export function microdollars(picodollars: number, multiplier = 1): number {
+export function toMicrodollars(picodollars: number, multiplier = 1): number {
   // In whole numbers: as a float, 1.1 × 0.45 is slightly too small, and its half would be rounded down.
   const price = Math.round(picodollars);
   const factor = Math.round(multiplier * 1_000_000);
@@ -58,7 +58,7 @@ export class Prices {
    * @param own the prices of config.yaml, by exact name. They hold for every tier.
    * @param tier the service tier that the answer names, else the request; null: neither names one.
    */
-  priceOf(
+  findPrice(
     names: ModelNames,
     tokens: Tokens,
     at: number,
@@ -123,12 +123,12 @@ function listCost(listed: PricedModel, tokens: Tokens, at: number, tier: string 
   const prices = dated?.prices ?? null;
   const factor = tierFactor(listed, tier);
   if (prices === null || factor === null) return null;
-  const cost = costOf(prices, tokens);
+  const cost = computeCost(prices, tokens);
   return cost === null ? null : Math.round(cost * factor);
 }
 
 /** In picodollars; null: not known. A kind of token without its own price costs as much as the kind it is part of. */
-function costOf(prices: TokenPrices, tokens: Tokens): number | null {
+function computeCost(prices: TokenPrices, tokens: Tokens): number | null {
   const { input, cacheRead, cacheWrite, cacheWriteHour, output, reasoning } = tokens;
   const { input_mtok, output_mtok } = prices;
   if (output_mtok === undefined && output > 0) return null;

@@ -30,7 +30,7 @@ const BILLED_LATER =
   /^\/v1(?:beta)?\/(?:batches|messages\/batches|fine_tuning|assistants|threads|evals)(?:\/[^:]*)?$|:batchGenerateContent$/;
 
 /** null: not billed by tokens, like a list of models. */
-export function meteringOf(method: string, endpoint: string): Metering | null {
+export function findMetering(method: string, endpoint: string): Metering | null {
   if (method !== "POST") return null;
   const path = plainPath(endpoint);
   if (FREE.test(path) || BILLED_LATER.test(path)) return null;

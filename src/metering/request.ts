@@ -80,7 +80,7 @@ function readJson(body: Chunks): RequestFields {
   if (all.includes(BROKEN)) return UNREADABLE;
   const { stream, speed } = others;
   return {
-    model: nameOf(names.at(-1)),
+    model: readName(names.at(-1)),
     ambiguous: names.length > 1 || names.some((name) => typeof name !== "string" && name !== null),
     stream: typeof stream === "boolean" ? stream : null,
     serviceTier: speed === FAST_TIER ? FAST_TIER : serviceTier(others.service_tier ?? others.serviceTier),
@@ -99,13 +99,13 @@ function parse(body: Chunks, { from, to }: JsonField): unknown {
   }
 }
 
-function nameOf(value: unknown): string | null {
+function readName(value: unknown): string | null {
   return typeof value === "string" && value !== "" ? value : null;
 }
 
 /** A form (RFC 7578): audio, and edits of images. */
 function readForm(body: Buffer, boundary: string): RequestFields {
-  const parts = partsOf(body.toString("latin1"), boundary);
+  const parts = splitForm(body.toString("latin1"), boundary);
   if (parts === null) return UNREADABLE;
   const models: string[] = [];
   let stream: boolean | null = null;
@@ -117,11 +117,11 @@ function readForm(body: Buffer, boundary: string): RequestFields {
     if (name === "model") models.push(Buffer.from(value, "latin1").toString().trim());
     if (name === "stream") stream = value === "true";
   }
-  return { ...NOTHING_READ, model: nameOf(models.at(-1)), ambiguous: models.length > 1, stream };
+  return { ...NOTHING_READ, model: readName(models.at(-1)), ambiguous: models.length > 1, stream };
 }
 
 /** The parts with their heads; null: the form is broken. */
-function partsOf(form: string, boundary: string): string[] | null {
+function splitForm(form: string, boundary: string): string[] | null {
   const parts = form.split(`\r\n--${boundary}`);
   const first = parts.shift() ?? "";
   // The body may begin with the delimiter. If it does not, what comes before the delimiter is ignored.

@@ -54,13 +54,13 @@ const ANTHROPIC_FAST: readonly (readonly [RegExp, number])[] = [
 export function tierFactors(maker: string, id: string): TierFactors {
   const factors: Record<string, number> = {};
   if (FLEX_MAKERS.includes(maker)) factors.flex = 0.5;
-  const priority = maker === "openai" ? factorOf(OPENAI_PRIORITY, id) : undefined;
+  const priority = maker === "openai" ? findFactor(OPENAI_PRIORITY, id) : undefined;
   if (priority !== undefined) factors.priority = priority;
-  const fast = maker === "anthropic" ? factorOf(ANTHROPIC_FAST, id) : priority;
+  const fast = maker === "anthropic" ? findFactor(ANTHROPIC_FAST, id) : priority;
   if (fast !== undefined) factors.fast = fast;
   return factors;
 }
 
-function factorOf(factors: readonly (readonly [RegExp, number])[], id: string): number | undefined {
+function findFactor(factors: readonly (readonly [RegExp, number])[], id: string): number | undefined {
   return factors.find(([models]) => models.test(id))?.[1];
 }

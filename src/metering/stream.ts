@@ -40,7 +40,7 @@ export function isOnlyText(name: string): boolean {
 
 /** Whether an event repeats the text of other events, or has none. */
 export function repeatsText(event: StreamEvent): boolean {
-  return NO_NEW_TEXT.test(typeOf(event));
+  return NO_NEW_TEXT.test(readType(event));
 }
 
 /** Whether an event may report usage or end the stream. Most do not, and are not parsed. */
@@ -48,7 +48,7 @@ export function mayMatter(data: string): boolean {
   return MATTERS.test(data);
 }
 
-function typeOf({ name, data }: StreamEvent): string {
+function readType({ name, data }: StreamEvent): string {
   return name === "" ? (FIRST_TYPE.exec(data)?.[1] ?? "") : name;
 }
 
@@ -91,7 +91,7 @@ export class ResponseEnd {
     if (this.#over) return;
     const { name, data } = event;
     if (!this.#begun) this.#begun = IS_START.test(name) || START_IN_DATA.test(data);
-    if (!this.#hasOutput) this.#hasOutput = bringsOutput(typeOf(event), data);
+    if (!this.#hasOutput) this.#hasOutput = bringsOutput(readType(event), data);
     if (IS_END.test(name)) this.#end(name);
     else if (data.length < 32 && data.trim() === "[DONE]") this.#end("");
   }

@@ -1,4 +1,4 @@
-import { fieldAt } from "../core/json.ts";
+import { fieldAt, isObject } from "../core/json.ts";
 import type { Metering } from "./protocols.ts";
 import { FAST_TIER, serviceTier } from "./service-tiers.ts";
 
@@ -105,8 +105,8 @@ const OUTPUT_COUNTS: readonly CountName[] = ["output", "candidates", "reasoning"
 const MAX_COUNT = 1_000_000_000;
 
 /** null: this is not a usage object. */
-function countsOf(usage: unknown): Counts | null {
-  if (typeof usage !== "object" || usage === null || Array.isArray(usage)) return null;
+function readCounts(usage: unknown): Counts | null {
+  if (!isObject(usage)) return null;
   const counts: Counts = {
     prompt: null,
     input: null,
@@ -157,14 +157,14 @@ function laterCounts(earlier: Counts, later: Counts): Counts {
 }
 
 /** null: nothing was counted, or only zeros. */
-function tokensOf(metering: Metering, counts: Counts): Tokens | null {
+function computeTokens(metering: Metering, counts: Counts): Tokens | null {
   const total = counts.total ?? 0;
   const reasoning = counts.reasoning ?? 0;
   const cacheRead = Math.max(counts.readWithin ?? 0, counts.readBeside ?? 0);
   const cacheWrite = Math.max(counts.wroteWithin ?? 0, counts.wroteBeside ?? 0);
   const cached = cacheRead + cacheWrite;
   const prompt = (counts.prompt || counts.input || 0) + (counts.toolUse ?? 0);
-  const output = outputOf(counts, prompt, total, reasoning);
+  const output = computeOutput(counts, prompt, total, reasoning);
   // Some services report only the total of embeddings.
   const input = prompt === 0 && output === 0 && metering === "embeddings" ? total : prompt;
   if (input + cached + output === 0) return null;
@@ -175,7 +175,7 @@ function tokensOf(metering: Metering, counts: Counts): Tokens | null {
   return { input: uncached, cacheRead, cacheWrite, cacheWriteHour, output, reasoning };
 }
 
-function outputOf(counts: Counts, prompt: number, total: number, reasoning: number): number {
+function computeOutput(counts: Counts, prompt: number, total: number, reasoning: number): number {
   if (counts.output !== null && (counts.output > 0 || counts.candidates === null)) {
     // xAI counts reasoning separately from the completion, and only the total shows it.
     const isSeparate = reasoning > 0 && total === prompt + counts.output + reasoning;
@@ -251,10 +251,10 @@ export class ResponseFacts {
   }
 
   #addUsage(usage: unknown): void {
-    const counts = countsOf(usage);
+    const counts = readCounts(usage);
     if (counts === null) return;
     this.#counts = this.#counts === null ? counts : laterCounts(this.#counts, counts);
-    if (this.#metering !== null) this.tokens = tokensOf(this.#metering, this.#counts);
+    if (this.#metering !== null) this.tokens = computeTokens(this.#metering, this.#counts);
     // Anthropic's, then Vertex AI's.
     const tier = fieldAt(usage, "service_tier") ?? fieldAt(usage, "trafficType");
     this.#tier = serviceTier(tier) ?? this.#tier;

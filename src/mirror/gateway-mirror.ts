@@ -4,11 +4,16 @@ import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
 import { withTimeout } from "../core/timeout.ts";
 import type { Prices } from "../metering/prices.ts";
-import type { KeyFault } from "../proxy/key-health/cause.ts";
+import type { KeyDetail } from "../proxy/key-health/cause.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
 import { ConsoleConnection } from "./connect/connection.ts";
 import type { ConnectDeps } from "./connect/open-console.ts";
-import { ConsoleFault, type ConsoleGateway, type FaultKind, type KeyActions } from "./consoles/console.ts";
+import {
+  ConsoleError,
+  type ConsoleErrorKind,
+  type ConsoleGateway,
+  type KeyActions,
+} from "./consoles/console.ts";
 import type { HeldKeys } from "./held-keys.ts";
 import { LIST_WAIT_MS, ListedKeys } from "./listed-keys.ts";
 import type { LostRecords } from "./lost-records.ts";
@@ -49,7 +54,7 @@ export interface MirrorDeps
   readonly isChanging: (key: Pick<KeyReport, "gateway" | "name" | "ref">) => boolean;
 }
 
-const LOGGED_OUT: readonly FaultKind[] = ["login-needed", "login-refused"];
+const LOGGED_OUT: readonly ConsoleErrorKind[] = ["login-needed", "login-refused"];
 
 /** One gateway's console: its rows are read and compared with our records, its keys are listed, and the result is reported. */
 export class GatewayMirror {
@@ -75,7 +80,11 @@ export class GatewayMirror {
       database,
       usage,
       signal,
-      onOtherConsole: () => this.#comparisons.readBilling(),
+      onOtherConsole: () => {
+        this.#listedKeys.forget();
+        this.#comparisons.forget();
+        this.#sync.forget();
+      },
     });
     this.#listedKeys = new ListedKeys({
       clock,
@@ -172,16 +181,15 @@ export class GatewayMirror {
 
   /** Compares again once the records that a row waits for have come. */
   async compareIfSeen(): Promise<void> {
-    const { adapter } = this.#connection;
-    if (adapter !== null && !this.#sync.isRunning) await this.#comparisons.compareIfSeen(adapter);
+    if (!this.#sync.isSyncing) await this.#comparisons.compareIfSeen();
   }
 
   async status(): Promise<ConsoleStatus> {
     const { gateway, kind, calls, skew } = this.#connection;
     const { name, console } = gateway;
     const condition = {
-      isSyncing: this.#sync.isRunning,
-      fault: this.#sync.fault,
+      isSyncing: this.#sync.isSyncing,
+      error: this.#sync.error,
       isSynced: this.#sync.isSynced,
       blind: this.#comparisons.blind,
     };
@@ -213,7 +221,7 @@ export class GatewayMirror {
     });
     const lines = stored ?? NOTHING_STORED;
     // A command that follows a sync asks several times a second.
-    const models = this.#sync.isRunning ? lines.models : await explainModels(name, lines, this.#deps);
+    const models = this.#sync.isSyncing ? lines.models : await explainModels(name, lines, this.#deps);
     const status = await this.status();
     // A sync in progress waits for the index, or ends with the reason why it cannot be read.
     const isUnreadable = stored === null && status.state !== "syncing";
@@ -243,29 +251,33 @@ export class GatewayMirror {
 
   /** The same, read now. If the console cannot be read, its keys are as it last listed them. */
   async refreshKeys(): Promise<KeysAnswer> {
-    let fault: ConsoleFault | null;
+    let consoleError: ConsoleError | null;
     try {
       await this.listKeys();
-      fault = this.#connection.adapter?.fault?.("keys") ?? null;
+      consoleError = this.#connection.adapter?.lastError?.("keys") ?? null;
     } catch (error) {
-      if (!(error instanceof ConsoleFault)) throw error;
-      fault = error;
+      if (!(error instanceof ConsoleError)) throw error;
+      consoleError = error;
     }
     const keys = this.#listedKeys.reports();
-    if (fault === null) return { keys, problems: [] };
+    if (consoleError === null) return { keys, problems: [] };
     const gateway = this.gateway.name;
-    const problem = { gateway, why: `the console ${fault.message}`, next: consoleRemedy(fault, gateway) };
+    const problem = {
+      gateway,
+      why: `the console ${consoleError.message}`,
+      next: consoleRemedy(consoleError, gateway),
+    };
     return { keys, problems: [problem] };
   }
 
-  /** The console's keys as it lists them now. Throws a ConsoleFault. */
+  /** The console's keys as it lists them now. Throws a ConsoleError. */
   async listKeys(): Promise<KeyReport[]> {
     return this.#listedKeys.list();
   }
 
   /** What the login's list says is wrong with a key that the gateway refuses; null: nothing, or there is no such list now. */
-  async keyFault(key: Secret): Promise<KeyFault | null> {
-    return this.#listedKeys.findFault(key);
+  async findKeyDetail(key: Secret): Promise<KeyDetail | null> {
+    return this.#listedKeys.findDetail(key);
   }
 
   noteDeleted(ref: string): void {
@@ -279,13 +291,13 @@ export class GatewayMirror {
 
   /** Whether the login can change keys. true also while that is not known yet. */
   get canChangeKeys(): boolean {
-    const { fault } = this.#sync;
-    if (fault !== null && LOGGED_OUT.includes(fault.kind) && fault.account === null) return false;
+    const { error } = this.#sync;
+    if (error !== null && LOGGED_OUT.includes(error.kind) && error.account === null) return false;
     const { adapter } = this.#connection;
     return adapter === null || adapter.keyActions !== undefined;
   }
 
-  /** Throws a ConsoleFault where the login cannot change keys. */
+  /** Throws a ConsoleError where the login cannot change keys. */
   async keyActions(account: string | null): Promise<KeyActions> {
     return this.#connection.keyActions(account);
   }

@@ -5,7 +5,7 @@ import { Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { ConsoleAccount } from "./connect/account.ts";
 import { adapterDeps, type ConnectDeps, findKind } from "./connect/open-console.ts";
-import { ConsoleFault, type ConsoleGateway } from "./consoles/console.ts";
+import { ConsoleError, type ConsoleGateway } from "./consoles/console.ts";
 import type { AdapterDeps } from "./consoles/http.ts";
 import { NewApi } from "./consoles/new-api.ts";
 import { OneApi } from "./consoles/one-api.ts";
@@ -55,7 +55,7 @@ export class ConsoleLogins {
           : await this.#loginWithAccessToken(account, shared, kind, request);
       return { state, kind, problem: null };
     } catch (error) {
-      if (!(error instanceof ConsoleFault)) throw error;
+      if (!(error instanceof ConsoleError)) throw error;
       return { state: "failed", kind, problem: `the console of ${gateway.name} ${error.message}` };
     }
   }
@@ -80,7 +80,7 @@ export class ConsoleLogins {
     } else if ("code" in request) {
       const waiting = this.#waiting.get(name);
       if (waiting === undefined || clock.elapsed() > waiting.until) {
-        throw new ConsoleFault("login-refused", "is not waiting for a code: start again with the password");
+        throw new ConsoleError("login-refused", "is not waiting for a code: start again with the password");
       }
       const tokens = await secondFactor(client, waiting.tempToken, new Secret(request.code));
       await this.#storeRefreshToken(account, tokens.refreshToken);
@@ -97,7 +97,7 @@ export class ConsoleLogins {
       await new Sub2api({ ...shared, session }).account();
     } else {
       const problem = "is of kind sub2api, which needs email and password, or a refresh token";
-      throw new ConsoleFault("login-refused", problem);
+      throw new ConsoleError("login-refused", problem);
     }
     return "done";
   }
@@ -109,7 +109,7 @@ export class ConsoleLogins {
     request: LoginRequest,
   ): Promise<"done"> {
     if (!("access_token" in request)) {
-      throw new ConsoleFault("login-refused", `is of kind ${kind}, which needs an access token`);
+      throw new ConsoleError("login-refused", `is of kind ${kind}, which needs an access token`);
     }
     const accessToken = new Secret(request.access_token);
     const user = request.user ?? account.login.user;
@@ -125,7 +125,7 @@ export class ConsoleLogins {
   async #storeRefreshToken(account: ConsoleAccount, refreshToken: Secret | null): Promise<void> {
     if (refreshToken === null) {
       const problem = "issues no refresh token: put login.password into config.yaml instead";
-      throw new ConsoleFault("login-refused", problem);
+      throw new ConsoleError("login-refused", problem);
     }
     await this.#store(account, "refresh_token", { refreshToken });
   }
@@ -139,7 +139,7 @@ export class ConsoleLogins {
       await account.store({ ...login, seed: account.seed(name) });
     } catch (error) {
       const problem = `accepted the login, but it could not be stored here: ${errorMessage(error)}`;
-      throw new ConsoleFault("failing", problem);
+      throw new ConsoleError("failing", problem);
     }
   }
 }

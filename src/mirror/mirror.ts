@@ -3,9 +3,9 @@ import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import type { Secret } from "../core/secret.ts";
-import type { KeyFault } from "../proxy/key-health/cause.ts";
+import type { KeyDetail } from "../proxy/key-health/cause.ts";
 import { hasAlarms } from "./alarms.ts";
-import { ConsoleFault, hasConsole, type KeyActions } from "./consoles/console.ts";
+import { ConsoleError, hasConsole, type KeyActions } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
 import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
@@ -128,17 +128,17 @@ export class Mirror {
     return together(await Promise.all([...this.#mirrors.values()].map((mirror) => mirror.refreshKeys())));
   }
 
-  /** The keys that one console lists now. Throws a ConsoleFault. */
+  /** The keys that one console lists now. Throws a ConsoleError. */
   async listKeys(gateway: string): Promise<readonly KeyReport[]> {
     return this.#requireMirror(gateway).listKeys();
   }
 
   /** What a login's list of keys says is wrong with a key that the gateway refuses; null: nothing, or it is not known. */
-  async keyFault(gateway: string, key: Secret): Promise<KeyFault | null> {
-    return (await this.#mirrors.get(gateway)?.keyFault(key)) ?? null;
+  async findKeyDetail(gateway: string, key: Secret): Promise<KeyDetail | null> {
+    return (await this.#mirrors.get(gateway)?.findKeyDetail(key)) ?? null;
   }
 
-  /** Throws a ConsoleFault where the console or its login cannot change keys. */
+  /** Throws a ConsoleError where the console or its login cannot change keys. */
   async keyActions(gateway: string, account: string | null): Promise<KeyActions> {
     return this.#requireMirror(gateway).keyActions(account);
   }
@@ -163,7 +163,7 @@ export class Mirror {
 
   #requireMirror(gateway: string): GatewayMirror {
     const mirror = this.#mirrors.get(gateway);
-    if (mirror === undefined) throw new ConsoleFault("refused", "is not in config.yaml");
+    if (mirror === undefined) throw new ConsoleError("refused", "is not in config.yaml");
     return mirror;
   }
 

@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { errorMessage } from "../core/errors.ts";
 import type { AckLine, KeyHeldLine } from "../usage/journal/lines.ts";
-import { ConsoleFault } from "./consoles/console.ts";
+import { ConsoleError } from "./consoles/console.ts";
 import type { Amendment } from "./store/amendments.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 
@@ -21,7 +21,7 @@ export interface LastRecord {
   readonly started_at: number;
 }
 
-/** Throws a ConsoleFault if the database cannot be used: a failure must not look like success. */
+/** Throws a ConsoleError if the database cannot be used: a failure must not look like success. */
 export function askOrFail<T>(
   database: Pick<MirrorDatabase, "ask">,
   question: (db: Database.Database) => T,
@@ -29,18 +29,18 @@ export function askOrFail<T>(
   // The answer itself can be null.
   const answer = database.ask((db) => ({ found: question(db) }));
   if (answer === null)
-    throw new ConsoleFault("failing", "could not be compared: the usage log cannot be read or written");
+    throw new ConsoleError("failing", "could not be compared: the usage log cannot be read or written");
   return answer.found;
 }
 
-/** Brings the index up to date, and returns the newest record that it must have then. Throws a ConsoleFault. */
+/** Brings the index up to date, and returns the newest record that it must have then. Throws a ConsoleError. */
 export async function catchUp(usage: Pick<MirrorUsage, "catchUp" | "last">): Promise<LastRecord | null> {
   // Read first: a record that begins meanwhile may not be in the index yet.
   const newest = usage.last();
   try {
     await usage.catchUp();
   } catch (error) {
-    throw new ConsoleFault(
+    throw new ConsoleError(
       "failing",
       `could not be compared: the usage log cannot be read (${errorMessage(error)})`,
     );

@@ -1,11 +1,11 @@
 import type { Socket } from "node:net";
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import { type Refusal, refuse } from "../core/refusal.ts";
+import { type Refusal, refuse, toolRemoved } from "../core/refusal.ts";
 import { admit, isInGroup, modelRefusal } from "../limits/admit.ts";
 import type { Ask } from "../limits/counters.ts";
 import { type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
-import { microdollars, type Prices } from "../metering/prices.ts";
+import { type Prices, toMicrodollars } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import type { Call, Stop } from "./call.ts";
@@ -54,8 +54,7 @@ async function waitForCapacity(
 /** A call that waited keeps its configuration, but does not pass where a new call would be refused. */
 export function checkStillAllowed(name: string, snapshot: Snapshot, now: number): Refusal | null {
   const tool = snapshot.config.tools[name];
-  if (tool === undefined)
-    return refuse("token-unknown", `tool ${name} was removed while this request waited`);
+  if (tool === undefined) return toolRemoved(name);
   const admitted = admit(tool, snapshot.gatewayOf(tool), snapshot.keyOf(tool), now);
   return admitted.ok ? null : admitted.refusal;
 }
@@ -108,10 +107,10 @@ export function highestCost({ input, output }: CallTokens, call: Call, prices: P
   let highest = 0;
   for (const tier of tiers) {
     for (const tokens of [plain, cached]) {
-      const price = prices.priceOf(names, tokens, startedAt, snapshot.config.prices, tier);
+      const price = prices.findPrice(names, tokens, startedAt, snapshot.config.prices, tier);
       if (price === null) return null;
       highest = Math.max(highest, price);
     }
   }
-  return microdollars(highest, call.multiplier);
+  return toMicrodollars(highest, call.multiplier);
 }

@@ -2,8 +2,9 @@ import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Refusal } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
-import { closeIdle, whenConnected } from "./agents.ts";
+import { whenConnected } from "./agents.ts";
 import { askForUsage, UsageFilter } from "./ask-usage.ts";
+import { type Attempt, Attempts } from "./attempts.ts";
 import type { Call } from "./call.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
@@ -17,7 +18,6 @@ import {
   isOutage,
   uploadStopped,
 } from "./failure.ts";
-import { GatewayWait } from "./gateway-wait.ts";
 import type { Cause } from "./key-health/cause.ts";
 import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
@@ -79,14 +79,6 @@ export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps):
   return observer;
 }
 
-/** One attempt to send the request. There are more after a dead kept connection, or where no connection could be made. */
-interface Attempt {
-  /** null: http-proxy-3 makes it, and shows it together with its socket. */
-  request: ClientRequest | null;
-  /** The agent handed out a kept socket that was just destroyed. */
-  isDeadSocket: boolean;
-}
-
 /** There is no connection yet, so nothing was sent. */
 interface Connecting {
   readonly name: "connecting";
@@ -96,7 +88,6 @@ interface Connecting {
 /** No connection could be made. */
 interface Waiting {
   readonly name: "waiting";
-  readonly wait: GatewayWait;
 }
 
 /** There is a connection, and no response yet. */
@@ -120,6 +111,7 @@ interface Done {
 
 type ExchangePhase = Connecting | Waiting | Sent | Streaming | Done;
 
+const WAITING: Waiting = { name: "waiting" };
 const DONE: Done = { name: "done" };
 
 /** What a client sends and does not see read fits into the system's buffers, which are smaller than this. */
@@ -136,6 +128,7 @@ class Exchange {
   readonly #client: ClientSide;
   readonly #deps: ProxyDeps;
   readonly #resolve: (outcome: Promise<Outcome>) => void;
+  readonly #attempts: Attempts;
   readonly #deadline = new Deadline((phase, ms) => this.#onTimeout(phase, ms));
   /** The chunks of the body that was read, until it is sent; null: it passes unread, or there is none. */
   #body: readonly Buffer[] | null;
@@ -143,12 +136,6 @@ class Exchange {
   /** How it ended, where that was decided before the last byte; null: see decideEnd(). */
   #end: RecordEnd | null = null;
   #problem: string | null = null;
-  /** It was sent a second time, because a kept connection was dead. */
-  #isRetried = false;
-  /** When the first attempt began. */
-  readonly #since = performance.now();
-  /** null: no attempt to connect failed. */
-  #wait: GatewayWait | null = null;
 
   constructor(
     call: Call,
@@ -168,6 +155,7 @@ class Exchange {
     this.#client = client;
     this.#deps = deps;
     this.#resolve = resolve;
+    this.#attempts = new Attempts(call, upstream, deps);
   }
 
   start(): void {
@@ -182,7 +170,7 @@ class Exchange {
   #connect(): void {
     const attempt: Attempt = { request: null, isDeadSocket: false };
     this.#phase = { name: "connecting", attempt };
-    this.#deadline.start("connect", this.#wait?.connectMs ?? this.#upstream.gateway.timeouts.connect);
+    this.#deadline.start("connect", this.#attempts.connectMs);
     try {
       if (this.#body !== null) this.#sendBody(attempt, this.#body);
       else this.#pass(attempt);
@@ -316,13 +304,9 @@ class Exchange {
       return;
     }
     if (!this.#isCurrent(attempt)) return;
-    if (!this.#isRetried && this.#mayRetry(attempt, error)) {
-      this.#isRetried = true;
-      this.#call.sentAt = null;
-      // If one kept connection is dead, the others may be too.
-      closeIdle(this.#upstream.agent);
-      this.#connect();
-    } else if (phase.name === "connecting" && isOutage(error)) this.#onUnreachable(error);
+    const isWhole = this.#req.complete && this.#call.bytesIn === 0;
+    if (this.#attempts.takeRetry(attempt, error, isWhole)) this.#connect();
+    else if (phase.name === "connecting" && isOutage(error)) this.#onUnreachable(error);
     else this.#onBroken(error);
   }
 
@@ -333,18 +317,16 @@ class Exchange {
   }
 
   async #waitForGateway(error: Error): Promise<void> {
-    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#since, this.#deps);
-    const waiting: Waiting = { name: "waiting", wait: this.#wait };
-    this.#phase = waiting;
+    this.#phase = WAITING;
     this.#deadline.stop();
     // http-proxy-3 adds listeners with each attempt.
     this.#req.setMaxListeners(0);
     this.#res.setMaxListeners(0);
     const stopReading = this.#call.passesUnread ? this.#readAhead() : null;
-    const failed = await waiting.wait.next(error);
+    const failed = await this.#attempts.wait(error);
     stopReading?.();
     // Meanwhile the client may have left.
-    if (this.#phase !== waiting) return;
+    if (this.#phase !== WAITING) return;
     if (failed === null) {
       this.#connect();
       return;
@@ -374,17 +356,6 @@ class Exchange {
     return (phase.name === "connecting" || phase.name === "sent") && phase.attempt === attempt;
   }
 
-  /**
-   * The gateway may close a kept connection at the moment it is used again. Only what is safe to do twice is sent again
-   * (RFC 9110 section 9.2.2): a chat might be paid twice. If the socket was dead before, nothing of the request was sent.
-   */
-  #mayRetry({ request, isDeadSocket }: Attempt, error: NodeJS.ErrnoException): boolean {
-    if (isDeadSocket) return true;
-    const isStale = request?.reusedSocket === true && /^(?:ECONNRESET|EPIPE)$/.test(error.code ?? "");
-    const isSafe = /^(?:GET|HEAD|OPTIONS)$/.test(this.#upstream.method);
-    return isStale && isSafe && this.#req.complete && this.#call.bytesIn === 0;
-  }
-
   /** There will be no whole response. */
   #onBroken(error: Error): void {
     if (this.#phase.name === "done") return;
@@ -398,7 +369,7 @@ class Exchange {
     const phase = this.#phase;
     if (timeout === "connect") {
       this.#onUnreachable(new ConnectTimeout(ms));
-      requestOf(phase)?.destroy();
+      findRequest(phase)?.destroy();
       return;
     }
     const hasWholeResponse = phase.name === "streaming" && phase.response.complete;
@@ -413,7 +384,7 @@ class Exchange {
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
     if (!isClientsFault) this.#problem = describeTimeout(timeout, ms);
     this.#stop(() => (hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(timeout, ms, this.#upstream)));
-    requestOf(phase)?.destroy();
+    findRequest(phase)?.destroy();
   }
 
   /** After the first byte the connection is cut: an ending of ours would look like the gateway's. */
@@ -425,8 +396,8 @@ class Exchange {
   readonly #onClientClosed = (): void => {
     const phase = this.#phase;
     const hasAll = this.#res.writableFinished && phase.name === "streaming" && !phase.writer.isTruncated;
-    if (phase.name === "waiting") phase.wait.leave();
-    if (!hasAll || !this.#req.complete) requestOf(phase)?.destroy();
+    if (phase.name === "waiting") this.#attempts.leave();
+    if (!hasAll || !this.#req.complete) findRequest(phase)?.destroy();
     if (hasAll) discardBody(this.#req);
     this.#finish(null);
   };
@@ -456,7 +427,7 @@ class Exchange {
 }
 
 /** null: there is none, or http-proxy-3 has not shown it yet. */
-function requestOf(phase: ExchangePhase): ClientRequest | null {
+function findRequest(phase: ExchangePhase): ClientRequest | null {
   switch (phase.name) {
     case "connecting":
       return phase.attempt.request;

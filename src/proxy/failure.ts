@@ -158,10 +158,6 @@ export function otherUser(): Refusal {
   return refuse("other-user", message);
 }
 
-export function shuttingDown(): Refusal {
-  return refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
-}
-
 function inSeconds(ms: number): string {
   return `${Math.round(ms / 100) / 10} s`;
 }

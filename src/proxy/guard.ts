@@ -4,7 +4,7 @@ import { HOPS_HEADER, headerValues } from "./headers.ts";
 import { withoutQuery } from "./routes.ts";
 
 /** The parts of a head that are checked. */
-export interface RequestHead {
+export interface CheckedHead {
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
@@ -25,7 +25,7 @@ const MAX_HOPS = 2;
  * @param origins every origin that some tool allows. identify.ts checks whether the calling tool does.
  */
 export function guard(
-  head: RequestHead,
+  head: CheckedHead,
   hosts: readonly string[],
   origins: readonly string[],
 ): Refusal | null {
@@ -39,7 +39,7 @@ export function guard(
 }
 
 /** Checks that the dashboard needs as well. */
-export function checkShape(head: RequestHead): Refusal | null {
+export function checkShape(head: CheckedHead): Refusal | null {
   return (
     checkSize(head) ??
     checkTarget(head) ??
@@ -59,7 +59,7 @@ export function checkHost(rawHeaders: readonly string[], hosts: readonly string[
 }
 
 /** A person typed the address into a browser. Everyone gets the same page. A page cannot send such a request. */
-function isBrowserVisit({ method, target, rawHeaders }: RequestHead): boolean {
+function isBrowserVisit({ method, target, rawHeaders }: CheckedHead): boolean {
   const sites = headerValues(rawHeaders, "sec-fetch-site");
   const isTyped = sites.length === 0 || (sites.length === 1 && sites[0] === "none");
   return method === "GET" && target === "/" && isTyped && !hasHeader(rawHeaders, "origin");
@@ -83,7 +83,7 @@ function checkBrowser(rawHeaders: readonly string[], origins: readonly string[])
   return isFromBrowser ? refusal : null;
 }
 
-function checkSize({ rawHeaders, target }: RequestHead): Refusal | null {
+function checkSize({ rawHeaders, target }: CheckedHead): Refusal | null {
   if (rawHeaders.length / 2 > MAX_HEADERS) {
     return refuse("headers-too-large", `the request has more than ${MAX_HEADERS} headers`);
   }
@@ -97,7 +97,7 @@ function checkSize({ rawHeaders, target }: RequestHead): Refusal | null {
  * The target must be a plain path. `new URL("//evil.com/x", base)` is evil.com, and so are `/\evil.com` and the absolute
  * form. A path that would need resolving is refused, and none is ever resolved.
  */
-function checkTarget({ method, target }: RequestHead): Refusal | null {
+function checkTarget({ method, target }: CheckedHead): Refusal | null {
   if (method === "CONNECT" || method === "TRACE") return refuse("bad-request", `${method} is not served`);
   const path = withoutQuery(target);
   const isPath = path.startsWith("/") && !path.startsWith("//");
@@ -112,7 +112,7 @@ function hasDotSegment(path: string): boolean {
 }
 
 /** One request here must be one request at the gateway (CVE-2026-29057 and others like it). */
-function checkFraming({ method, rawHeaders }: RequestHead): Refusal | null {
+function checkFraming({ method, rawHeaders }: CheckedHead): Refusal | null {
   const codings = headerValues(rawHeaders, "transfer-encoding");
   // A request for a WebSocket has no body. With a length, the gateway would take the next request for the body.
   const isWebSocket = headerValues(rawHeaders, "upgrade").some((value) => /websocket/i.test(value));

@@ -1,13 +1,13 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { advice } from "../core/advice.ts";
-import type { Refusal } from "../core/refusal.ts";
+import { type Refusal, shuttingDown } from "../core/refusal.ts";
 import { readBody } from "./body.ts";
 import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { forward } from "./exchange.ts";
-import { logUnavailable, shuttingDown } from "./failure.ts";
+import { logUnavailable } from "./failure.ts";
 import { identify } from "./identify.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
 import { buildOpening } from "./records.ts";

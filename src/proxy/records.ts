@@ -1,5 +1,5 @@
 import { estimateTokens } from "../metering/estimate.ts";
-import { microdollars, type Prices } from "../metering/prices.ts";
+import { type Prices, toMicrodollars } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { ResponseHead } from "../usage/journal/journal.ts";
 import type { Closing, Opening, TokensFrom } from "../usage/record.ts";
@@ -76,11 +76,11 @@ export function priceTokens(
 ): Pick<CallUsage, "listMicrodollars" | "costMicrodollars"> {
   const names = { asked: call.model, answered: modelAnswered(call, outcome) };
   const tier = outcome.observed.reading?.serviceTier ?? call.fields.serviceTier;
-  const price =
-    tokens === null ? null : prices.priceOf(names, tokens, call.startedAt, call.snapshot.config.prices, tier);
+  const own = call.snapshot.config.prices;
+  const price = tokens === null ? null : prices.findPrice(names, tokens, call.startedAt, own, tier);
   return {
-    listMicrodollars: price === null ? null : microdollars(price),
-    costMicrodollars: price === null ? null : microdollars(price, call.multiplier),
+    listMicrodollars: price === null ? null : toMicrodollars(price),
+    costMicrodollars: price === null ? null : toMicrodollars(price, call.multiplier),
   };
 }
 
@@ -88,7 +88,7 @@ export function priceTokens(
 export interface CountedUse {
   /** null: what was reserved. */
   readonly tokens: number | null;
-  readonly microdollars: number | null;
+  readonly toMicrodollars: number | null;
   /** Output tokens that arrived before the client left, about; null: it did not leave. */
   readonly seenTokens: number | null;
 }

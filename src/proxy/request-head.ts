@@ -4,7 +4,7 @@ import type { Gateway } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Protocol, Refusal } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
-import { type Metering, meteringOf } from "../metering/protocols.ts";
+import { findMetering, type Metering } from "../metering/protocols.ts";
 import { modelInPath } from "../metering/request.ts";
 import type { Address } from "./address.ts";
 import { type Identified, identifyByToken, readCredentials } from "./credentials.ts";
@@ -91,7 +91,7 @@ export class RequestHead {
 
   /** What is billed there; null: nothing by tokens. */
   get metering(): Metering | null {
-    if (this.#metering === undefined) this.#metering = meteringOf(this.method, this.endpoint);
+    if (this.#metering === undefined) this.#metering = findMetering(this.method, this.endpoint);
     return this.#metering;
   }
 

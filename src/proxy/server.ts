@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/schema.ts";
-import { EXIT, hasCode, StartFailure } from "../core/errors.ts";
+import { EXIT, hasCode, StartError } from "../core/errors.ts";
 import { forEachHeader } from "./headers.ts";
 import { endSoon } from "./write-refusal.ts";
 
@@ -41,7 +41,7 @@ export async function openPort(listen: Listen, handlers: PortHandlers): Promise<
     try {
       for (const host of hosts) await port.bind(host);
       if (port.addresses.length > 0) return port;
-      throw new StartFailure(EXIT.badConfig, "this machine has no IPv6; write 127.0.0.1");
+      throw new StartError(EXIT.badConfig, "this machine has no IPv6; write 127.0.0.1");
     } catch (error) {
       port.cut();
       await port.drain();

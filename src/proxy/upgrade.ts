@@ -4,6 +4,7 @@ import type { Duplex } from "node:stream";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
 import { whenConnected } from "./agents.ts";
+import { type Attempt, Attempts } from "./attempts.ts";
 import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";
 import { Deadline, type Phase } from "./deadline.ts";
@@ -18,7 +19,6 @@ import {
   gatewayTimeout,
   isOutage,
 } from "./failure.ts";
-import { GatewayWait } from "./gateway-wait.ts";
 import { addOwn, forEachHeader, responseHeaders } from "./headers.ts";
 import { acceptCaller, checkUser, findCaller } from "./identify.ts";
 import type { Cause } from "./key-health/cause.ts";
@@ -128,11 +128,8 @@ class Upgrade {
   readonly #upstream: UpstreamRequest;
   readonly #deps: ProxyDeps;
   readonly #resolve: (outcome: Promise<Outcome>) => void;
+  readonly #attempts: Attempts;
   readonly #deadline = new Deadline((phase, ms) => this.#onTimeout(phase, ms));
-  /** When the first attempt began. */
-  readonly #since = performance.now();
-  /** null: no attempt to connect failed. */
-  #wait: GatewayWait | null = null;
   #request: ClientRequest | null = null;
   #observer: ResponseObserver | null = null;
   #status: number | null = null;
@@ -156,6 +153,7 @@ class Upgrade {
     this.#upstream = upstream;
     this.#deps = deps;
     this.#resolve = resolve;
+    this.#attempts = new Attempts(call, upstream, deps);
   }
 
   start(): void {
@@ -168,16 +166,21 @@ class Upgrade {
   }
 
   #connect(): void {
-    this.#deadline.start("connect", this.#wait?.connectMs ?? this.#upstream.gateway.timeouts.connect);
+    this.#deadline.start("connect", this.#attempts.connectMs);
     const request = startRequest(this.#upstream, [...this.#upstream.headers, ...SWITCH]);
     this.#request = request;
-    request.on("error", (error) => this.#onError(request, error));
+    const attempt: Attempt = { request, isDeadSocket: false };
+    request.on("error", (error) => this.#onError(attempt, error));
     request.once("response", (response) => this.#onResponse(response));
     request.once("upgrade", (response, socket, head) => this.#onUpgrade(response, socket, head));
     request.once("socket", (socket) => {
       // The client left, or was answered, while the connection was made: nothing may be sent.
-      if (this.#request !== request || this.#isFinished) request.destroy();
-      else whenConnected(request, socket, () => this.#onConnected(request));
+      if (this.#request !== request || this.#isFinished) {
+        request.destroy();
+        return;
+      }
+      attempt.isDeadSocket = socket.destroyed;
+      if (!socket.destroyed) whenConnected(request, socket, () => this.#onConnected(request));
     });
     request.end();
   }
@@ -188,8 +191,13 @@ class Upgrade {
     this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
   }
 
-  #onError(request: ClientRequest, error: Error): void {
-    if (this.#status !== null || this.#socket.destroyed || this.#request !== request) return;
+  #onError(attempt: Attempt, error: Error): void {
+    if (this.#status !== null || this.#socket.destroyed || this.#request !== attempt.request) return;
+    // It has no body.
+    if (this.#attempts.takeRetry(attempt, error, true)) {
+      this.#connect();
+      return;
+    }
     const connected = this.#call.sentAt !== null;
     if (!connected && isOutage(error)) {
       this.#onUnreachable(error);
@@ -207,11 +215,10 @@ class Upgrade {
   }
 
   async #waitForGateway(error: Error): Promise<void> {
-    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#since, this.#deps);
     this.#deadline.stop();
     this.#request?.destroy();
     this.#request = null;
-    const failed = await this.#wait.next(error);
+    const failed = await this.#attempts.wait(error);
     // Meanwhile the client may have left.
     if (this.#isFinished) return;
     if (failed === null) {
@@ -318,7 +325,7 @@ class Upgrade {
   #onClientClosed(): void {
     const isAnswered = this.#status === 101 || (this.#status !== null && this.#socket.writableFinished);
     this.#end ??= isAnswered ? "complete" : "client-left";
-    this.#wait?.leave();
+    this.#attempts.leave();
     this.#request?.destroy();
     this.#finish(null);
   }

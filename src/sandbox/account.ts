@@ -32,7 +32,7 @@ export interface NewKey {
 }
 
 /** The spans over which a key's spending can be limited, in milliseconds. */
-export const SPENDING_WINDOWS = { "5h": 5 * HOUR_MS, "1d": DAY_MS, "7d": 7 * DAY_MS } as const;
+const SPENDING_WINDOWS = { "5h": 5 * HOUR_MS, "1d": DAY_MS, "7d": 7 * DAY_MS } as const;
 
 export type WindowName = keyof typeof SPENDING_WINDOWS;
 
@@ -93,7 +93,7 @@ interface Cost {
 }
 
 /** A request to bill. */
-export interface BilledRequest {
+interface BilledRequest {
   /** `client:` and the response's X-Client-Request-ID. */
   readonly requestId: string;
   readonly endpoint: string;
@@ -219,7 +219,7 @@ export class Account {
 
   bill(key: SandboxKey, model: Model, request: BilledRequest): void {
     const { group } = key;
-    const cost = costOf(request.tokens, model.price, group.multiplier);
+    const cost = computeCost(request.tokens, model.price, group.multiplier);
     const now = this.#clock.now();
     this.balance = rounded(this.balance - cost.actual);
     key.quotaUsed = rounded(key.quotaUsed + cost.actual);
@@ -263,7 +263,7 @@ function digest(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
-function costOf(tokens: Tokens, price: ModelPrice, multiplier: number): Cost {
+function computeCost(tokens: Tokens, price: ModelPrice, multiplier: number): Cost {
   const perMillion =
     tokens.input * price.input +
     tokens.cacheRead * price.cacheRead +

@@ -39,7 +39,7 @@ interface ModelRoute {
   readonly countsOnly: boolean;
 }
 
-export type GatewayRoute =
+type GatewayRoute =
   | ModelRoute
   | { readonly kind: "model-list" }
   | { readonly kind: "gemini-model-list" }

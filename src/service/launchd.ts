@@ -12,6 +12,7 @@ import {
   type CommandResult,
   changeFailed,
   findServiceFile,
+  findStopSeconds,
   type LastExit,
   type LogRequest,
   notWritten,
@@ -23,7 +24,6 @@ import {
   type ServiceFile,
   type ServiceState,
   type Step,
-  stopSecondsOf,
 } from "./service.ts";
 import type { ServiceSpec } from "./spec.ts";
 
@@ -38,7 +38,7 @@ const NOT_FOUND = 113;
 
 const BY_HAND = `without it, log in at the Mac itself and try again there, or run keybearer in the background: ${advice.start()}`;
 
-export interface LaunchdOptions {
+interface LaunchdOptions {
   readonly run: RunCommand;
   readonly home: string;
   readonly uid: number;
@@ -253,7 +253,7 @@ export class Launchd {
   }
 
   async #poll(holds: () => Promise<boolean>): Promise<boolean> {
-    const polls = (stopSecondsOf(await this.found()) + EXTRA_SECONDS) * POLLS_PER_SECOND;
+    const polls = (findStopSeconds(await this.found()) + EXTRA_SECONDS) * POLLS_PER_SECOND;
     for (let count = 0; count < polls; count += 1) {
       if (await holds()) return true;
       await sleep(this.#pollMs);
@@ -301,10 +301,10 @@ export function readJob(text: string): Job {
   const description = fields.get("state") ?? "unknown";
   const pid = Number(fields.get("pid") ?? 0);
   const runs = fields.get("runs") ?? "";
-  const lastExit = lastExitOf(fields);
+  const lastExit = readLastExit(fields);
   return {
     ...NOT_LOADED,
-    active: activeOf(description, lastExit),
+    active: readActive(description, lastExit),
     description,
     pid: pid > 0 ? pid : null,
     restarts: /^\d+$/.test(runs) ? Number(runs) : null,
@@ -312,14 +312,14 @@ export function readJob(text: string): Job {
   };
 }
 
-function activeOf(state: string, lastExit: LastExit | null): ServiceState["active"] {
+function readActive(state: string, lastExit: LastExit | null): ServiceState["active"] {
   if (state === "running") return "running";
   if (lastExit !== null && (lastExit.signal !== null || lastExit.code !== 0)) return "failed";
   return ["spawn scheduled", "spawning", "xpcproxy"].includes(state) ? "starting" : "stopped";
 }
 
 /** `78`, on newer systems `78: EX_CONFIG`, or `(never exited)`. A signal has a line of its own. */
-function lastExitOf(fields: ReadonlyMap<string, string>): LastExit | null {
+function readLastExit(fields: ReadonlyMap<string, string>): LastExit | null {
   const signal = fields.get("last terminating signal");
   if (signal !== undefined) return { code: null, signal };
   const code = /^(\d+)/.exec(fields.get("last exit code") ?? "")?.[1];

@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Problem } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
 
 const PROGRAMS = [
@@ -14,7 +15,7 @@ const RETRY_MS = 1500;
 /** `systemctl status` shows one line. */
 const MAX_STATUS = 200;
 
-export interface NotifyOptions {
+interface NotifyOptions {
   /** Where systemd-notify may be. The first that exists is used. */
   readonly programs?: readonly string[];
   readonly onProblem?: (message: string) => void;
@@ -138,13 +139,8 @@ export class Notify {
   }
 }
 
-interface NotifyProblem {
-  readonly problem: string;
-  readonly next: string;
-}
-
 /** Why a unit of Type=notify would never count as started here; null: it would. */
-export function findNotifyProblem(programs: readonly string[] = PROGRAMS): NotifyProblem | null {
+export function findNotifyProblem(programs: readonly string[] = PROGRAMS): Problem | null {
   if (programs.some((program) => existsSync(program))) return null;
   const problem = `there is no ${programs[0]}, with which keybearer reports to systemd that it is ready`;
   return { problem, next: "install the whole systemd package" };

@@ -3,7 +3,7 @@ import { closeSync, constants } from "node:fs";
 import { lstat, readFile, readlink, rm } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { advice } from "../core/advice.ts";
-import { quoteForShell } from "../core/display.ts";
+import { type Problem, quoteForShell } from "../core/display.ts";
 import { errorCode, errorMessage, hasCode } from "../core/errors.ts";
 import { ForeignFile, openOwnFile } from "../core/own-file.ts";
 import type { InstalledService } from "./spec.ts";
@@ -26,17 +26,17 @@ export type Plan =
       /** A running service is stopped, which lets its requests finish, and started again. */
       readonly restarts: boolean;
     }
-  | { readonly ok: false; readonly problem: string; readonly next: string };
+  | ({ readonly ok: false } & Problem);
 
 /** next: what to do first; null: see `keybearer service status`. */
 export type Result =
   | { readonly ok: true }
-  | { readonly ok: false; readonly problem: string; readonly next: string | null };
+  | ({ readonly ok: false } & Problem);
 
 /** problem: what keeps the manager from being used. next: how to run keybearer without it. */
 export type Availability =
   | { readonly ok: true }
-  | { readonly ok: false; readonly problem: string; readonly next: string };
+  | ({ readonly ok: false } & Problem);
 
 export interface ServiceState {
   readonly file: ServiceFile;
@@ -74,12 +74,12 @@ export type ServiceFile =
   | { readonly kind: "none" }
   | { readonly kind: "ours"; readonly text: string; readonly service: InstalledService }
   /** keybearer did not write it, and so does not touch it. */
-  | { readonly kind: "foreign"; readonly problem: string; readonly next: string };
+  | ({ readonly kind: "foreign" } & Problem);
 
 const DEFAULT_STOP_SECONDS = 20;
 
 /** How long the manager waits for the service to stop. */
-export function stopSecondsOf(file: ServiceFile): number {
+export function findStopSeconds(file: ServiceFile): number {
   return (file.kind === "ours" ? file.service.stopSeconds : null) ?? DEFAULT_STOP_SECONDS;
 }
 
@@ -169,7 +169,7 @@ export interface CommandResult {
   readonly missing: boolean;
 }
 
-export interface CommandOptions {
+interface CommandOptions {
   /** Default 30 s; 0: no limit. */
   readonly timeoutMs?: number;
   /** Gets each line of stdout, which is then not collected. */

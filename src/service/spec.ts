@@ -1,5 +1,6 @@
 import { dirname, isAbsolute, join } from "node:path";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import type { Paths } from "../core/paths.ts";
 import { logFileIn } from "./log-file.ts";
 
@@ -46,7 +47,7 @@ export const FORMAT = 1;
 /** The variables that core/paths.ts reads: with them the daemon finds the same folders as the command line. */
 export const PATH_VARIABLES = ["KEYBEARER_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"];
 
-export interface SpecOptions {
+interface SpecOptions {
   readonly node: string;
   readonly main: string;
   readonly paths: Paths;
@@ -122,13 +123,8 @@ function servicePath(home: string | undefined): string {
   return [...SYSTEM_PATH, ...PACKAGE_MANAGERS, ...own].join(":");
 }
 
-interface SpecProblem {
-  readonly problem: string;
-  readonly next: string | null;
-}
-
 /** Why no service file can be written from this; null: it can. */
-export function findSpecProblem(spec: ServiceSpec, manager: "systemd" | "launchd"): SpecProblem | null {
+export function findSpecProblem(spec: ServiceSpec, manager: "systemd" | "launchd"): Problem | null {
   const { node, main, config, environment, writable, logFile } = spec;
   const values = [node, main, config, logFile, ...writable, ...Object.values(environment)];
   // A line break would start a directive of its own. XML has no way to write most control characters.
@@ -145,14 +141,14 @@ export function findSpecProblem(spec: ServiceSpec, manager: "systemd" | "launchd
   return null;
 }
 
-export interface StablePath {
+interface StablePath {
   readonly path: string;
   /** What happens when an upgrade removes this path, and what to type then; null: the path survives upgrades. */
   readonly warning: string | null;
 }
 
 /** Resolves every link in a path; null: nothing is there. */
-export type Realpath = (path: string) => string | null;
+type Realpath = (path: string) => string | null;
 
 /** Links that survive an upgrade. One is used if it leads to the binary that runs now. */
 const SYSTEM_NODES = [
@@ -221,7 +217,7 @@ const SHELL_ONLY = /\/fnm_multishells\//;
 
 export function stableNode(execPath: string, realpath: Realpath): StablePath {
   const real = realpath(execPath) ?? execPath;
-  const manager = versionManagerOf(real);
+  const manager = findVersionManager(real);
   const match = manager?.version.exec(real);
   const current = match ? (manager?.current?.(match) ?? []) : [];
   const stable = [...current, ...SYSTEM_NODES].find((path) => realpath(path) === real);
@@ -234,7 +230,7 @@ export function stableNode(execPath: string, realpath: Realpath): StablePath {
   return { path: SHELL_ONLY.test(execPath) ? real : execPath, warning: null };
 }
 
-function versionManagerOf(node: string): VersionManager | undefined {
+function findVersionManager(node: string): VersionManager | undefined {
   return VERSION_MANAGERS.find(({ version }) => version.test(node));
 }
 
@@ -281,7 +277,7 @@ export function stablePackage(main: string, realpath: Realpath): StablePath {
 /** npm installs a global package into the folder of the node it runs on. */
 function oneNodeOnly(main: string): string | null {
   const root = /^(.*)\/lib\/node_modules\/keybearer\//.exec(main)?.[1];
-  const manager = root === undefined ? undefined : versionManagerOf(`${root}/bin/node`);
+  const manager = root === undefined ? undefined : findVersionManager(`${root}/bin/node`);
   if (manager === undefined) return null;
   return `this keybearer was installed for one version of node that ${manager.name} keeps. after you change versions: npm install -g keybearer, then ${advice.serviceInstall()}`;
 }

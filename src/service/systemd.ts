@@ -11,6 +11,7 @@ import {
   type CommandResult,
   changeFailed,
   findServiceFile,
+  findStopSeconds,
   firstLine,
   type LastExit,
   type LogRequest,
@@ -22,7 +23,6 @@ import {
   type ServiceFile,
   type ServiceState,
   type Step,
-  stopSecondsOf,
 } from "./service.ts";
 import type { ServiceSpec } from "./spec.ts";
 import { readUnit, renderUnit, type Specifiers, unsetVariables } from "./unit.ts";
@@ -38,7 +38,7 @@ const CHANGE_MS = 70_000;
 const OWN_HOME = "log in as the user the service is for, with that user's HOME, and try again";
 const BY_HAND = `without it, ${advice.start()} runs keybearer in the background, and works in your shell's startup file, too`;
 
-export interface SystemdOptions {
+interface SystemdOptions {
   readonly run: RunCommand;
   readonly home: string;
   readonly env: NodeJS.ProcessEnv;
@@ -122,7 +122,7 @@ export class Systemd {
 
   /** Stops at the first step that fails and must not. */
   async apply(steps: readonly Step[]): Promise<Result> {
-    const timeoutMs = CHANGE_MS + stopSecondsOf(await this.found()) * 1000;
+    const timeoutMs = CHANGE_MS + findStopSeconds(await this.found()) * 1000;
     for (const step of steps) {
       if (step.kind === "write") {
         try {
@@ -282,20 +282,20 @@ function readState(properties: ReadonlyMap<string, string>): Omit<ServiceState, 
   const pid = Number(properties.get("MainPID") ?? 0);
   const restarts = properties.get("NRestarts") ?? "";
   return {
-    active: activeOf(active, sub),
+    active: readActive(active, sub),
     description: `${active} (${sub})`,
     pid: pid > 0 ? pid : null,
-    since: active === "active" ? timeOf(properties.get("ActiveEnterTimestamp") ?? "") : null,
+    since: active === "active" ? parseTime(properties.get("ActiveEnterTimestamp") ?? "") : null,
     restarts: /^\d+$/.test(restarts) ? Number(restarts) : null,
     enabled: /^enabled/.test(properties.get("UnitFileState") ?? ""),
-    lastExit: lastExitOf(properties),
+    lastExit: readLastExit(properties),
     statusText: properties.get("StatusText") || null,
     // For a unit that is not loaded, the manager answers no to everything.
     inNamespace: properties.get("LoadState") === "loaded" ? properties.get("PrivateUsers") === "yes" : null,
   };
 }
 
-function activeOf(active: string, sub: string): ServiceState["active"] {
+function readActive(active: string, sub: string): ServiceState["active"] {
   if (active === "active" || active === "reloading") return "running";
   // Between two attempts, systemd calls a failing unit "activating".
   if (active === "activating") return sub === "auto-restart" ? "failed" : "starting";
@@ -304,14 +304,14 @@ function activeOf(active: string, sub: string): ServiceState["active"] {
 }
 
 /** As printed for TZ=UTC: Sun 2026-11-15 11:25:12 UTC. */
-function timeOf(text: string): number | null {
+function parseTime(text: string): number | null {
   const found = /(\d{4}-\d{2}-\d{2}) (\d{2}:\d{2}:\d{2}) UTC$/.exec(text);
   const time = found === null ? Number.NaN : Date.parse(`${found[1]}T${found[2]}Z`);
   return Number.isNaN(time) ? null : time;
 }
 
 /** ExecMainCode is si_code of waitid(2): 1 exited, 2 killed, 3 killed with a core dump, 0 still running. */
-function lastExitOf(properties: ReadonlyMap<string, string>): LastExit | null {
+function readLastExit(properties: ReadonlyMap<string, string>): LastExit | null {
   const how = properties.get("ExecMainCode");
   const status = Number(properties.get("ExecMainStatus") ?? Number.NaN);
   if (Number.isNaN(status)) return null;

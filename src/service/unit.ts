@@ -52,24 +52,24 @@ export interface Specifiers {
 export function readUnit(text: string, specifiers: Specifiers): InstalledService | null {
   const lines = text.split(/\r?\n/);
   const format = MARK.exec(lines[0] ?? "")?.[1];
-  const start = valuesOf("ExecStart=", lines)[0];
+  const start = listValues("ExecStart=", lines)[0];
   if (format === undefined || start === undefined) return null;
   const [node, main, run, flag, config, ...more] = unquote(start.replace(/^:/, ""), specifiers);
   if (run !== "run" || flag !== "--config" || config === undefined || more.length > 0) return null;
   if (node === undefined || main === undefined) return null;
   const environment: Record<string, string> = {};
-  for (const variable of valuesOf("Environment=", lines).flatMap((value) => unquote(value, specifiers))) {
+  for (const variable of listValues("Environment=", lines).flatMap((value) => unquote(value, specifiers))) {
     const equals = variable.indexOf("=");
     const name = variable.slice(0, equals);
     if (PATH_VARIABLES.includes(name)) environment[name] = variable.slice(equals + 1);
   }
-  const namespaces = valuesOf("PrivateUsers=", lines).some((value) => /^(?:yes|true|on|1)\s*$/i.test(value));
-  const stop = /^(\d+)s?$/.exec(valuesOf("TimeoutStopSec=", lines).at(-1) ?? "")?.[1];
+  const namespaces = listValues("PrivateUsers=", lines).some((value) => /^(?:yes|true|on|1)\s*$/i.test(value));
+  const stop = /^(\d+)s?$/.exec(listValues("TimeoutStopSec=", lines).at(-1) ?? "")?.[1];
   const stopSeconds = stop === undefined ? null : Number(stop);
   return { node, main, config, environment, namespaces, logFile: null, stopSeconds, format: Number(format) };
 }
 
-function valuesOf(name: string, lines: readonly string[]): string[] {
+function listValues(name: string, lines: readonly string[]): string[] {
   return lines.filter((line) => line.startsWith(name)).map((line) => line.slice(name.length));
 }
 
@@ -90,5 +90,5 @@ function unquote(text: string, { home, runtime }: Specifiers): string[] {
 
 /** The variables that the unit removes from the daemon's environment. */
 export function unsetVariables(template: string): string[] {
-  return valuesOf("UnsetEnvironment=", template.split("\n")).flatMap((value) => value.split(" "));
+  return listValues("UnsetEnvironment=", template.split("\n")).flatMap((value) => value.split(" "));
 }

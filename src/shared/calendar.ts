@@ -1,8 +1,6 @@
-import { DAY_MS, MINUTE_MS } from "../core/units.ts";
+import { DAY_MS, QUARTER_MS } from "../core/units.ts";
 import type { Calendar, LocalTime } from "../limits/windows.ts";
 
-/** The offset of a zone changes only at such times. */
-const QUARTER_MS = 15 * MINUTE_MS;
 const MAX_OFFSETS = 100;
 
 /** The days and months of a time zone, which all machines share wherever they are. */

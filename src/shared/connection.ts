@@ -187,7 +187,7 @@ export class ReplyReader {
       else if (kind === "-") value = new StoreError(line);
       else if (kind === ":") value = Number(line);
       else if (kind === "$" || kind === "*") {
-        const length = lengthOf(line);
+        const length = readLength(line);
         if (length === null) value = null;
         else if (kind === "*" && length > 0) {
           if (this.#lists.length === MAX_DEPTH) throw damaged();
@@ -231,7 +231,7 @@ export class ReplyReader {
 }
 
 /** null: there is no value. */
-function lengthOf(line: string): number | null {
+function readLength(line: string): number | null {
   if (line === "-1") return null;
   if (!/^\d{1,10}$/.test(line)) throw damaged();
   return Number(line);

@@ -205,7 +205,7 @@ export class SharedLimiter {
   }
 
   /** What a machine holds of running limits, as of the store's last answer. */
-  holdsOf(machineId: string): SharedHold[] {
+  listHolds(machineId: string): SharedHold[] {
     const holds: SharedHold[] = [];
     for (const { tool, limit, window, parts } of this.#holdings.values()) {
       const part = parts.find(({ machine }) => machine === machineId);
@@ -487,8 +487,8 @@ export class SharedLimiter {
       granted,
       used,
     }));
-    holding.othersGranted = sumOf(others.map(({ granted, used }) => Math.max(granted, used)));
-    holding.othersUsed = sumOf(others.map(({ used }) => used));
+    holding.othersGranted = sum(others.map(({ granted, used }) => Math.max(granted, used)));
+    holding.othersUsed = sum(others.map(({ used }) => used));
   }
 
   #holdingFor(tool: string, limit: CountedLimit, window: Window | null): Holding {
@@ -643,6 +643,6 @@ function windowName(per: Period, { start }: Window, calendar: Calendar): string 
   return per === "month" ? name : `${name}-${twoDigits(day)}`;
 }
 
-function sumOf(numbers: readonly number[]): number {
-  return numbers.reduce((sum, number) => sum + number, 0);
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
 }

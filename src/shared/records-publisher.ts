@@ -121,7 +121,7 @@ export class RecordPublisher {
     while (at < bytes.length) {
       const newline = bytes.indexOf(NEWLINE, at);
       const lineEnd = newline === -1 ? bytes.length : newline;
-      const entry = this.#entryOf(bytes.toString("utf8", at, lineEnd));
+      const entry = this.#makeEntry(bytes.toString("utf8", at, lineEnd));
       if (entry !== null) {
         const entrySize = Buffer.byteLength(entry);
         if (entries.length === MAX_ENTRIES || (entries.length > 0 && size + entrySize > MAX_BYTES)) {
@@ -141,7 +141,7 @@ export class RecordPublisher {
     return true;
   }
 
-  #entryOf(text: string): string | null {
+  #makeEntry(text: string): string | null {
     if (OTHER_LINES.test(text)) return null;
     const line = parseLine(text);
     if (line?.kind === "close") return textOfRecord(line, this.#deps.store.clockOffset());
@@ -180,7 +180,7 @@ export class RecordPublisher {
     const problem = errorMessage(error);
     if (problem !== this.#problem)
       this.#deps.log.warn(
-        { reason: problem },
+        { problem },
         "records of this machine are not published; keybearer tries again",
       );
     this.#problem = problem;

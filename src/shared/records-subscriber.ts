@@ -99,7 +99,7 @@ export class RecordSubscriber {
       const problem = errorMessage(error);
       if (problem !== this.#problem)
         this.#deps.log.warn(
-          { reason: problem },
+          { problem },
           "records of other machines are not read; keybearer tries again",
         );
       this.#problem = problem;
@@ -187,7 +187,7 @@ export class RecordSubscriber {
       const entries = inOrder((found.get(machine.id) ?? []).slice(0, max), from);
       for (const entry of entries) {
         this.#read.characters += entry.text.length;
-        const line = this.#lineOf(machine, entry);
+        const line = this.#readLine(machine, entry);
         if (line !== null) lines.push(line);
         after[machine.id] = entry.id;
       }
@@ -227,7 +227,7 @@ export class RecordSubscriber {
   }
 
   /** null: the entry is not valid. It is counted, and the entries after it are read. */
-  #lineOf({ id, name }: PublishingMachine, { text, isVerified }: StreamEntry): Line | null {
+  #readLine({ id, name }: PublishingMachine, { text, isVerified }: StreamEntry): Line | null {
     const { clock, store } = this.#deps;
     const entry = parseEntry(text, clock.now(), store.clockOffset());
     const machine = { machine: name, machine_id: id, verified: isVerified };
@@ -245,7 +245,7 @@ export class RecordSubscriber {
     if (clock.elapsed() - skipped.loggedAt < LOG_EVERY_MS) return;
     skipped.loggedAt = clock.elapsed();
     log.warn(
-      { machine, reason: problem, skipped: skipped.count },
+      { machine, problem, skipped: skipped.count },
       `a record of machine ${machine} was skipped, because it is not valid`,
     );
   }

@@ -1,3 +1,4 @@
+import { firstIdAt } from "../core/ids.ts";
 import { type JsonObject, parseObject } from "../core/json.ts";
 import { pick } from "../core/pick.ts";
 import type { Protocol } from "../core/refusal.ts";
@@ -11,7 +12,6 @@ import {
   type TokensFrom,
   type UsageRecord,
 } from "../usage/record.ts";
-import { firstIdAt } from "../usage/reports/records.ts";
 
 /*
  * Records on their way from one machine to the others. Each machine has a stream in the store. Its entries are JSON: a

@@ -1,9 +1,10 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Shared as SharedConfig, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import { zoneOf } from "../config/values.ts";
+import { findZone } from "../config/values.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
+import type { Problem } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { machineName } from "../core/machine-name.ts";
@@ -26,7 +27,6 @@ import {
   type SharedMachine,
   type SharedStatus,
   UNKNOWN_TIMEZONE,
-  type Unusable,
   unusableSecret,
 } from "./status.ts";
 import { type Machine, STOPPED, Store } from "./store.ts";
@@ -153,7 +153,7 @@ interface SessionSettings {
   readonly password: Secret | null;
   readonly secret: Secret | null;
   /** Why this machine cannot take part, and what to do; null: it can. */
-  readonly unusable: Unusable | null;
+  readonly unusable: Problem | null;
 }
 
 function readSettings(snapshot: Snapshot): SessionSettings | null {
@@ -175,7 +175,7 @@ function readSettings(snapshot: Snapshot): SessionSettings | null {
 /** null: the system's time zone has no name that others know. */
 function systemTimezone(): string | null {
   // Some versions of Node have none for a zone that they do not know.
-  return zoneOf(String(Intl.DateTimeFormat().resolvedOptions().timeZone));
+  return findZone(String(Intl.DateTimeFormat().resolvedOptions().timeZone));
 }
 
 function isSame(a: SessionSettings | null, b: SessionSettings | null): boolean {
@@ -250,7 +250,7 @@ class Session {
       whenUnreachable: config.whenUnreachable,
       presence: () => ({
         published: this.#published(),
-        keys: keysOf(snapshot()),
+        keys: listKeys(snapshot()),
         rotated: file.rotated(clock.now()),
       }),
       onAnswer: () => {
@@ -338,14 +338,14 @@ class Session {
     if (this.#store.machines.length === 0) return this.#file.known;
     return this.#others()
       .filter(({ isLost }) => !isLost)
-      .map((machine) => this.#siblingOf(machine));
+      .map((machine) => this.#makeSibling(machine));
   }
 
   rotatedElsewhere(): readonly RotatedElsewhere[] {
     return this.#others().flatMap(({ name, rotated }) => rotated.map((one) => ({ ...one, machine: name })));
   }
 
-  #siblingOf({ id, name, keys, isStopped, isUnreported, signature }: Machine): KnownSibling {
+  #makeSibling({ id, name, keys, isStopped, isUnreported, signature }: Machine): KnownSibling {
     const isVerified = signature === "valid";
     const before = this.#file.known.find((one) => one.id === id && one.isVerified === isVerified);
     return {
@@ -394,7 +394,7 @@ class Session {
       silent: generation !== null && !isStopped && silentFor > HEARTBEAT_TIMEOUT_MS,
       lost: isLost,
       keys,
-      holds: this.limits.holdsOf(id),
+      holds: this.limits.listHolds(id),
     };
   }
 
@@ -440,7 +440,7 @@ function isListed({ lost, holds }: SharedMachine): boolean {
 }
 
 /** The fingerprints of the keys that this machine uses. */
-function keysOf(snapshot: Snapshot): string[] {
+function listKeys(snapshot: Snapshot): string[] {
   const states = Object.values(snapshot.config.tools).map((tool) => snapshot.keyOf(tool));
   return [...new Set(states.flatMap((state) => (state.state === "ready" ? [state.key.fingerprint] : [])))];
 }

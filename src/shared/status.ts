@@ -1,6 +1,7 @@
 import type { Period } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import type { LimitKind } from "../limits/counters.ts";
 import { countInWords, durationInWords, limitName } from "../limits/format.ts";
 import { MIN_SECRET } from "./signature.ts";
@@ -65,7 +66,7 @@ export interface SharedHold {
 
 /** codex requests/day 12, spend/day $1.20; scripts concurrent 1 */
 export function holdsInWords(holds: readonly SharedHold[]): string {
-  return toolsOf(holds)
+  return listTools(holds)
     .map((tool) => {
       const own = holds.filter((hold) => hold.tool === tool);
       const parts = own.map((hold) => `${limitName(hold)} ${countInWords(hold.limit, hold.amount)}`);
@@ -74,15 +75,13 @@ export function holdsInWords(holds: readonly SharedHold[]): string {
     .join("; ");
 }
 
-function toolsOf(holds: readonly SharedHold[]): string[] {
+function listTools(holds: readonly SharedHold[]): string[] {
   return [...new Set(holds.map(({ tool }) => tool))];
 }
 
 /** Something about the other machines, or about what they wait for. */
-interface SharedProblem {
+interface SharedProblem extends Problem {
   readonly level: "problem" | "warning";
-  readonly problem: string;
-  readonly next: string;
 }
 
 /** For `status` and `doctor`. Only of a store that is connected: what is known of the machines may be old otherwise. */
@@ -93,7 +92,7 @@ export function sharedProblems(shared: SharedStatus, now: number): SharedProblem
     const { name, silent, last_contact: contact, holds = [] } = machine;
     if (!silent || holds.length === 0 || shared.recovering.includes(name)) continue;
     const problem = `machine ${name} has been silent for ${durationInWords(now - contact)}, and keeps what it holds: ${holdsInWords(holds)}`;
-    problems.push({ level: "warning", problem, next: startOrRelease(name, toolsOf(holds)) });
+    problems.push({ level: "warning", problem, next: startOrRelease(name, listTools(holds)) });
   }
   return problems;
 }
@@ -142,13 +141,8 @@ function releaseCommands(machine: string, tools: readonly string[]): string {
   return named.map((tool) => advice.releaseMachine(tool, machine)).join("; ");
 }
 
-/** Why this machine cannot take part in what is shared, and what to do. */
-export interface Unusable {
-  readonly problem: string;
-  readonly next: string;
-}
-
-export const UNKNOWN_TIMEZONE: Unusable = {
+/** Why this machine cannot take part in what is shared. */
+export const UNKNOWN_TIMEZONE: Problem = {
   problem: "the time zone of this machine has no known name",
   next: "set shared.timezone in config.yaml, to the same on all machines",
 };
@@ -156,7 +150,7 @@ export const UNKNOWN_TIMEZONE: Unusable = {
 /** Makes a secret. */
 export const MAKE_SECRET = "openssl rand -hex 32";
 
-export const SHORT_SECRET: Unusable = {
+export const SHORT_SECRET: Problem = {
   problem: `its secret has fewer than ${MIN_SECRET} characters, and could be guessed`,
   next: `make one with: ${MAKE_SECRET}`,
 };
@@ -166,7 +160,7 @@ export function unusableSecret(
   name: "password" | "secret",
   setting: string,
   secret: KeyState | null,
-): Unusable | null {
+): Problem | null {
   if (secret === null || secret.state === "ready") return null;
   if (secret.state === "needs-trust") {
     const { what, from, to } = secret;

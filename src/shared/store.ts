@@ -460,7 +460,7 @@ export class Store implements RecordStore {
     this.#problem = problem;
     const { log, store, onFailure } = this.#deps;
     if (isNew && !this.#stop.signal.aborted)
-      log.warn({ store: store.url, reason: problem }, "the shared store cannot be used");
+      log.warn({ store: store.url, problem }, "the shared store cannot be used");
     onFailure();
   }
 }

@@ -16,11 +16,11 @@ import {
   type JournalFile,
   journalFiles,
   MAX_UNPACKED_BYTES,
-  statOf,
+  readStat,
 } from "./journal/files.ts";
 import type { Journal } from "./journal/journal.ts";
 
-export interface MaintenanceDeps {
+interface MaintenanceDeps {
   readonly folder: string;
   readonly clock: Clock;
   readonly ticker: Ticker;
@@ -43,7 +43,7 @@ export class Maintenance {
   readonly #deps: MaintenanceDeps;
   readonly #endTicks: () => void;
   #nextRun: number;
-  #running: Promise<void> | null = null;
+  #inFlight: Promise<void> | null = null;
   readonly #stop = new AbortController();
   #lastRun: number | null = null;
 
@@ -61,17 +61,17 @@ export class Maintenance {
   }
 
   run(): Promise<void> {
-    this.#running ??= this.#run().finally(() => {
-      this.#running = null;
+    this.#inFlight ??= this.#run().finally(() => {
+      this.#inFlight = null;
     });
-    return this.#running;
+    return this.#inFlight;
   }
 
   async stop(): Promise<void> {
     this.#endTicks();
     this.#stop.abort();
     // The ticker's call has logged a failure.
-    await this.#running?.catch(() => {});
+    await this.#inFlight?.catch(() => {});
   }
 
   async #run(): Promise<void> {
@@ -100,7 +100,7 @@ export class Maintenance {
     let count = 0;
     for (const { day, path, gzipped } of this.#finishedFiles()) {
       if (gzipped || !this.#deps.indexer.hasPassed(day)) continue;
-      if ((statOf(path)?.size ?? 0) > MAX_UNPACKED_BYTES) continue;
+      if ((readStat(path)?.size ?? 0) > MAX_UNPACKED_BYTES) continue;
       if (!(await compress(path, this.#stop.signal))) break;
       count += 1;
     }

@@ -1,6 +1,6 @@
 import { type JsonObject, parseObject, textsIn } from "../core/json.ts";
 import type { Protocol } from "../core/refusal.ts";
-import { meteringOf } from "../metering/protocols.ts";
+import { findMetering } from "../metering/protocols.ts";
 
 /**
  * One request in the usage log, with the names under which it is stored and exported. Never a body, never a secret.
@@ -225,7 +225,7 @@ export type TokensFrom = "reported" | "console" | "estimated" | "none";
 /** Whether it asked for something that is billed, and may have reached a gateway. */
 export function mayHaveArrived(record: Costing): boolean {
   // 101: a WebSocket, whose contents are not read.
-  const billable = meteringOf(record.method, record.endpoint) !== null || record.status === 101;
+  const billable = findMetering(record.method, record.endpoint) !== null || record.status === 101;
   return billable && record.sent_at !== null;
 }
 
@@ -369,7 +369,7 @@ export function recordOfFields(fields: JsonObject): UsageRecord {
   // Every name is there from the start: V8 turns an object that gets so many one by one into a dictionary, which takes 8 µs more.
   const record = Object.assign(wholeRecord(NO_OPENING, NOT_CLOSED), OWN_REQUEST);
   setFields(record, OWN_COLUMNS, fields);
-  return fields.sent_at === undefined ? Object.assign(record, { sent_at: sentAtOf(record) }) : record;
+  return fields.sent_at === undefined ? Object.assign(record, { sent_at: findSentAt(record) }) : record;
 }
 
 export function openingOfFields(fields: JsonObject): Opening {
@@ -379,7 +379,7 @@ export function openingOfFields(fields: JsonObject): Opening {
 }
 
 /** For lines of older versions, and records of other machines that have one: what could have been sent was sent at once. */
-function sentAtOf(record: UsageRecord): number | null {
+function findSentAt(record: UsageRecord): number | null {
   const { end, refusal } = record;
   const hasLeft = end === "client-left" && record.bytes_in === 0 && record.first_byte_at === null;
   return hasLeft || end === "refused" || refusal === "gateway-unreachable" ? null : atOnce(record);

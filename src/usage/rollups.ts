@@ -1,8 +1,5 @@
-import { DAY_MS, MINUTE_MS } from "../core/units.ts";
+import { DAY_MS, QUARTER_MS } from "../core/units.ts";
 import { mayCost, type UsageRecord } from "./record.ts";
-
-/** A quarter of an hour. The offset of every time zone is a multiple of it. */
-export const QUARTER_MS = 15 * MINUTE_MS;
 
 /** The number of the quarter hour that contains a time, counted from 1970. */
 export function quarterOf(time: number): number {
@@ -138,7 +135,7 @@ const BUCKET_STEP = Math.log(1.05);
 /** Longer than a day counts as a day: a wrong clock must not make more buckets. */
 const MAX_FIRST_BYTE_MS = DAY_MS;
 
-export function bucketOf(milliseconds: number): number {
+function bucketOf(milliseconds: number): number {
   if (!(milliseconds >= 1)) return 0;
   return 1 + Math.round(Math.log(Math.min(milliseconds, MAX_FIRST_BYTE_MS)) / BUCKET_STEP);
 }

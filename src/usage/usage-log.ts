@@ -5,16 +5,16 @@ import type { Logger } from "../core/log.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import { DATABASE_SUFFIXES, IndexFault, queryIndex } from "./index/database.ts";
+import { DATABASE_SUFFIXES, IndexError, queryIndex } from "./index/database.ts";
 import { Indexer, type IndexState } from "./index/indexer.ts";
 import { findChange } from "./index/journal-digest.ts";
-import { dayFileName, journalFiles, statOf } from "./journal/files.ts";
+import { dayFileName, journalFiles, readStat } from "./journal/files.ts";
 import { Journal, type JournalState } from "./journal/journal.ts";
 import { LimitsReplay } from "./journal/limits-replay.ts";
 import type { Position } from "./journal/position.ts";
 import { Maintenance } from "./maintenance.ts";
 
-export interface UsageLogDeps {
+interface UsageLogDeps {
   /** The journal's. */
   readonly folder: string;
   /** index.db */
@@ -28,7 +28,7 @@ export interface UsageLogDeps {
   readonly limiter: Limiter;
 }
 
-export interface UsageLogState extends JournalState {
+interface UsageLogState extends JournalState {
   readonly folder: string;
   /** Of the journal and the index together. */
   readonly bytes: number;
@@ -120,7 +120,7 @@ export class UsageLog {
     let sum = 0;
     try {
       sum += this.#journalBytes(folder);
-      for (const suffix of DATABASE_SUFFIXES) sum += statOf(index + suffix)?.size ?? 0;
+      for (const suffix of DATABASE_SUFFIXES) sum += readStat(index + suffix)?.size ?? 0;
     } catch {
       // The folder cannot be read, which the journal's state says.
     }
@@ -134,10 +134,10 @@ export class UsageLog {
     const isSame = day !== null && day === this.#older.before && lastRun === this.#older.maintainedAt;
     if (!isSame || elapsed - this.#older.at > SIZES_MS) {
       const older = journalFiles(folder).filter((file) => file.day !== day);
-      const bytes = older.reduce((sum, { path }) => sum + (statOf(path)?.size ?? 0), 0);
+      const bytes = older.reduce((sum, { path }) => sum + (readStat(path)?.size ?? 0), 0);
       this.#older = { before: day, bytes, at: elapsed, maintainedAt: lastRun };
     }
-    const current = day === null ? null : statOf(join(folder, dayFileName(day)));
+    const current = day === null ? null : readStat(join(folder, dayFileName(day)));
     return this.#older.bytes + (current?.size ?? 0);
   }
 
@@ -158,5 +158,5 @@ function readIndexedDay(index: string): string | null {
 
 function queryNow<T>(index: string, query: (db: Database.Database) => T): T | null {
   const found = queryIndex(index, query, READ_TIMEOUT_MS);
-  return found instanceof IndexFault ? null : found;
+  return found instanceof IndexError ? null : found;
 }

@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { StartFailure } from "../../src/core/errors.ts";
+import { StartError } from "../../src/core/errors.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { startDaemon } from "../../src/daemon/daemon.ts";
 import { newHome, runProgram, saveConfig, startServing } from "../doubles/command.ts";
@@ -26,7 +26,7 @@ async function failure(home: string, config?: string): Promise<{ code: number; m
     const daemon = await startDaemon({ paths, env: {}, logTo: { write: () => {} }, sandboxListen });
     await daemon.stop(0);
   } catch (error) {
-    if (error instanceof StartFailure) return { code: error.exitCode, message: error.message };
+    if (error instanceof StartError) return { code: error.exitCode, message: error.message };
     throw error;
   }
   throw new Error("it started");

@@ -122,7 +122,7 @@ t.test(
     put(own, ...ours, ...theirs);
     put(home, "outside/precious");
     symlinkSync(join(home, "outside"), join(own, "state/undo/link"));
-    symlinkSync(join(home, "outside"), join(own, "state/log-end.json"));
+    symlinkSync(join(home, "outside"), join(own, "state/key-calls.json"));
     symlinkSync("4711", join(own, ".config.yaml.lock"));
     const asked = await printed(() => uninstall({ purge: true }, deps()));
     t.match(asked, { code: 2, stderr: /keybearer service uninstall --purge --yes\nnothing was changed/ });
@@ -138,7 +138,7 @@ t.test(
     for (const file of theirs) t.ok(existsSync(join(own, file)), `${file} stays`);
     for (const file of [...theirs.filter((each) => !each.includes("deep")), "keys/deep"])
       t.match(stdout, `stays: ${join(own, file)}: keybearer did not create it`);
-    t.match(stdout, /stays: .*log-end\.json: it is a link/);
+    t.match(stdout, /stays: .*key-calls\.json: it is a link/);
     t.match(stdout, /stays: .*undo\/link: it is a link/);
     t.notMatch(stdout, /stays: .*lock/);
     t.ok(existsSync(join(home, "outside/precious")));

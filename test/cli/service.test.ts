@@ -365,11 +365,6 @@ longTest(t, "a service keeps its own files when it is repaired from any other sh
     );
   }
   const usual = join(home, ".config/keybearer/config.yaml");
-  const named = JSON.parse((await service(`status --json --config ${usual}`, plain)).stdout);
-  t.match(
-    named.notes.find(({ id }: { id: string }) => id === "config"),
-    { next: `keybearer service install --config ${usual}` },
-  );
   rmSync(join(keybearer, "config.yaml"));
   t.match(await service("install", plain), {
     ...{

@@ -34,7 +34,7 @@ async function homeWith(t: Test, records: Iterable<UsageRecord>): Promise<string
   return home;
 }
 
-/** The names that DESIGN.md gives them, in its order. */
+/** The names in docs/usage-and-cost.md, in their order. */
 const NAMES =
   "id started_at first_byte_at ended_at tool gateway group multiplier key protocol method endpoint model model_answered " +
   "stream status end cause cause_detail refusal input_tokens cache_read_tokens cache_write_tokens output_tokens reasoning_tokens " +

@@ -5,7 +5,7 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import { bar, sparkline } from "../../src/cli/ui/chart.ts";
 import { renderTable } from "../../src/cli/ui/table.ts";
-import { screenOf } from "../../src/cli/ui/terminal.ts";
+import { readScreen } from "../../src/cli/ui/terminal.ts";
 import { textWidth, truncate, wrap } from "../../src/cli/ui/text.ts";
 import { formatReport } from "../../src/cli/usage/report.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
@@ -323,9 +323,9 @@ t.test("a sparkline and a bar are empty at zero and full at the maximum", async 
 });
 
 t.test("the width is the terminal's, else COLUMNS, else 80", async (t) => {
-  t.same(screenOf({ LANG: "en_US.UTF-8" }, 120), { width: 120, utf8: true });
-  t.same(screenOf({ COLUMNS: "40" }, undefined), { width: 40, utf8: false });
-  t.same(screenOf({ COLUMNS: "wide", LANG: "C" }, undefined), { width: 80, utf8: false });
-  t.same(screenOf({ LC_ALL: "C", LANG: "en_US.UTF-8" }, 0), { width: 80, utf8: false });
-  t.equal(screenOf({}, 3).width, 20);
+  t.same(readScreen({ LANG: "en_US.UTF-8" }, 120), { width: 120, utf8: true });
+  t.same(readScreen({ COLUMNS: "40" }, undefined), { width: 40, utf8: false });
+  t.same(readScreen({ COLUMNS: "wide", LANG: "C" }, undefined), { width: 80, utf8: false });
+  t.same(readScreen({ LC_ALL: "C", LANG: "en_US.UTF-8" }, 0), { width: 80, utf8: false });
+  t.equal(readScreen({}, 3).width, 20);
 });

@@ -152,7 +152,7 @@ t.test("keys appear as fingerprints only", async (t) => {
     from: "https://a",
     to: "https://b",
   };
-  const gone: KeyState = { state: "unavailable", problem: "the variable A is not set" };
+  const gone: KeyState = { state: "unavailable", problem: "the variable A is not set", next: null };
   const between = (from: KeyState, to: KeyState) =>
     describeChanges(
       snapshot(tool("key: env:A"), { codex: from }),
@@ -195,7 +195,7 @@ t.test("the password of the shared store is reported without its fingerprint", a
       snapshot(store(source), { [SHARED_PASSWORD]: to }),
     );
   const held: KeyState = { state: "needs-trust", what: "the password", from: "rediss://a", to: "rediss://b" };
-  const gone: KeyState = { state: "unavailable", problem: "the variable A is not set" };
+  const gone: KeyState = { state: "unavailable", problem: "the variable A is not set", next: null };
   t.same(between(ready(OLD), ready(OLD)), []);
   t.same(between(ready(OLD), ready(NEW)), ["shared: password changed"]);
   t.same(between(ready(OLD), gone), ["shared: password ready → unavailable"]);

@@ -42,8 +42,9 @@ const config = configOf(
 
 function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   return {
-    keyHealth: new KeyHealth(heldClock(), () => NOW - 5000),
-    limiter: { levels: () => ({ levels, lifts: { requests: 60 }, inFlight: 3, waiting: 2 }) },
+    keyHealth: new KeyHealth(heldClock()),
+    journal: { lastUse: () => NOW - 5000 },
+    limiter: { levels: () => ({ levels, neededAllowances: { requests: 60 }, inFlight: 3, waiting: 2 }) },
     shared: { listParts: () => [] },
     mirror: NO_MIRROR,
     config,
@@ -141,7 +142,7 @@ t.test(
     const minute = level({ kind: "requests", per: "minute" }, 60, 0, 60);
     const quota = level({ kind: "quota" }, 200_000_000, 0, 200_000_000);
     const at = (...given: Level[]) => {
-      const limiter = { levels: () => ({ levels: given, lifts: {}, inFlight: 0, waiting: 0 }) };
+      const limiter = { levels: () => ({ levels: given, neededAllowances: {}, inFlight: 0, waiting: 0 }) };
       return toolStatus(toolOf(`token: ${HASH}`), ready, deps({ limiter }));
     };
     t.match(at(day(4_999_999)), { state: "active", why: null, next: null });
@@ -169,7 +170,7 @@ t.test(
     const off = toolStatus(
       toolOf("enabled: false"),
       ready,
-      deps({ limiter: { levels: () => ({ levels: [quota], lifts: {}, inFlight: 0, waiting: 0 }) } }),
+      deps({ limiter: { levels: () => ({ levels: [quota], neededAllowances: {}, inFlight: 0, waiting: 0 }) } }),
     );
     t.equal(off.state, "disabled", "the first thing that a request would meet");
   },
@@ -180,7 +181,7 @@ t.test("an estimated part of what is used is shown, and is left out where there 
     ...level({ kind: "quota" }, 4, 2, 200),
     estimated: 3,
   };
-  const levels = { levels: [estimated], lifts: {}, inFlight: 0, waiting: 0 };
+  const levels = { levels: [estimated], neededAllowances: {}, inFlight: 0, waiting: 0 };
   t.match(
     limitStatuses(levels, () => []),
     [{ used: 4, estimated: 3, held: 2 }],
@@ -188,7 +189,7 @@ t.test("an estimated part of what is used is shown, and is left out where there 
 });
 
 t.test("a tool without limits shows none, however many requests are in flight", async (t) => {
-  const idle = { levels: [], lifts: {}, inFlight: 9, waiting: 0 };
+  const idle = { levels: [], neededAllowances: {}, inFlight: 9, waiting: 0 };
   t.strictSame(
     limitStatuses(idle, () => []),
     [],
@@ -202,7 +203,7 @@ t.test("a shared limit shows the sum of all machines, and each machine's part", 
   ];
   const grant = { granted: 10, usedElsewhere: 8, heldElsewhere: 4 };
   const shared = { ...level({ kind: "requests", per: "day" }, 5, 1, 60), grant };
-  const levels = { levels: [shared], lifts: {}, inFlight: 1, waiting: 0 };
+  const levels = { levels: [shared], neededAllowances: {}, inFlight: 1, waiting: 0 };
   const [status] = limitStatuses(levels, () => parts);
   t.match(status, { used: 13, held: 9, most: 60 });
   t.strictSame(status?.machines, parts);
@@ -238,7 +239,7 @@ t.test("a tool shows when it expires, before and after", async (t) => {
 });
 
 t.test("problems are shown in the order in which the tool's requests would meet them", async (t) => {
-  const unread: KeyState = { state: "unavailable", problem: "the file is not there" };
+  const unread: KeyState = { state: "unavailable", problem: "the file is not there", next: null };
   const lines: [string, KeyState, string, RegExp][] = [
     [
       "enabled: false, expires: 2020-01-01, group: shut",

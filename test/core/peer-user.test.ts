@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import t from "tap";
-import { PeerLookup, userAt } from "../../src/core/peer-user.ts";
+import { findUser, PeerLookup } from "../../src/core/peer-user.ts";
 
 /** More than one page of the kernel's table. */
 const CONNECTIONS = 60;
@@ -16,15 +16,15 @@ t.test("the user of a connection is read from the kernel's table", async (t) => 
     `   1: ${from} ${to} 01 00000000:00000000 00:00000000 00000000 ${String(uid).padStart(5)}        0 ${inode} 1 0000000000000000 20 4 30 10 -1\n`;
   const ends = { address: "127.0.0.1", port: 0xd2ec, toAddress: "127.0.0.1", toPort: 5398 };
   const [theirs, ours] = ["0100007F:D2EC", "0100007F:1516"];
-  t.equal(userAt(head + row(ours, theirs, 1, 9) + row(theirs, ours, 1000, 8), ends), 1000, "their own end");
-  t.equal(userAt(head + row(ours, theirs, 1, 9), ends), null, "not ours");
-  t.equal(userAt(head + row(theirs, ours, 0, 0), ends), null, "no process holds it: that is not root's");
+  t.equal(findUser(head + row(ours, theirs, 1, 9) + row(theirs, ours, 1000, 8), ends), 1000, "their own end");
+  t.equal(findUser(head + row(ours, theirs, 1, 9), ends), null, "not ours");
+  t.equal(findUser(head + row(theirs, ours, 0, 0), ends), null, "no process holds it: that is not root's");
   const mapped = (end: string) => `0000000000000000FFFF0000${end}`;
-  t.equal(userAt(row(mapped(theirs), mapped(ours), 7, 8), ends), 7, "an IPv6 socket that calls IPv4");
+  t.equal(findUser(row(mapped(theirs), mapped(ours), 7, 8), ends), 7, "an IPv6 socket that calls IPv4");
   const one = "00000000000000000000000001000000";
   const six = { ...ends, address: "::1", toAddress: "::1" };
-  t.equal(userAt(row(`${one}:D2EC`, `${one}:1516`, 65534, 8), six), 65534);
-  t.equal(userAt("", six), null);
+  t.equal(findUser(row(`${one}:D2EC`, `${one}:1516`, 65534, 8), six), 65534);
+  t.equal(findUser("", six), null);
 });
 
 t.test("the users of many connections that open at once are found together", SUPPORTED, async (t) => {

@@ -3,7 +3,7 @@ import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { findNewApiProblem, KeyCheck } from "../../src/doctor/key-check.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
-import type { KeyFault } from "../../src/proxy/key-health/cause.ts";
+import type { KeyDetail } from "../../src/proxy/key-health/cause.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -62,8 +62,8 @@ const ANSWERS: [string, number, string, ReturnType<typeof findNewApiProblem>][] 
 ];
 
 t.test("new-api's answer about a key says why its relay refuses it", async (t) => {
-  for (const [what, status, text, fault] of ANSWERS)
-    t.equal(findNewApiProblem({ status, text }, NOW), fault, what);
+  for (const [what, status, text, detail] of ANSWERS)
+    t.equal(findNewApiProblem({ status, text }, NOW), detail, what);
 });
 
 /** A new-api with one key, and a check that uses it. */
@@ -76,9 +76,9 @@ async function newApiWithKey(t: Test) {
   if (gateway === undefined) throw new Error("there is no gateway");
   const agent = new Agent();
   const keyCalls = new KeyCallBudgets(clock.now, null);
-  const known = { fault: null as KeyFault | null };
-  const listedFault = async () => known.fault;
-  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: () => agent, listedFault });
+  const known = { detail: null as KeyDetail | null };
+  const listedDetail = async () => known.detail;
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: () => agent, listedDetail });
   t.teardown(() => {
     keyCheck.stop();
     agent.destroy();
@@ -109,7 +109,7 @@ t.test("concurrent checks of a key share one request, and later checks ask again
 t.test("what a login lists of the key is enough, and takes no lookup with the key", async (t) => {
   const { double, keyCalls, known, check } = await newApiWithKey(t);
   while (keyCalls.of(double.url).take());
-  known.fault = "key-expired";
+  known.detail = "key-expired";
   t.equal(await check(), "key-expired");
   t.equal(double.asked.length, 0);
 });
@@ -122,7 +122,7 @@ t.test("without budget no call is made, and the cause is unknown", async (t) => 
   t.equal(double.asked.length, 0);
 });
 
-t.test("a console that says 429, fails or does not answer leaves the fault unknown", async (t) => {
+t.test("a console that says 429, fails or does not answer leaves the detail unknown", async (t) => {
   for (const fault of ["429", "500", "cut", "html"] as const) {
     const { double, key, check } = await newApiWithKey(t);
     key.disabled = true;

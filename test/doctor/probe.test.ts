@@ -35,7 +35,7 @@ function probe(
   const { clock = systemClock, worked, timeout } = more;
   const keyCalls = new KeyCallBudgets(() => clock.now(), null);
   const keyCheck =
-    more.keyCheck ?? new KeyCheck({ clock, keyCalls, agentFor, listedFault: async () => null });
+    more.keyCheck ?? new KeyCheck({ clock, keyCalls, agentFor, listedDetail: async () => null });
   return probeKey({ clock, agentFor, keyCheck }, made, key, { worked, timeout });
 }
 
@@ -281,7 +281,7 @@ t.test(
       clock,
       keyCalls,
       agentFor: agents.agentFor,
-      listedFault: async () => null,
+      listedDetail: async () => null,
     });
     // As the mirror does.
     for (let n = 0; n < 16; n += 1) keyCalls.of(gateway.origin).spend();

@@ -22,7 +22,7 @@ function depsFor(config: ReturnType<typeof configOf>, more: Partial<ToolProbeDep
   });
   const { agentFor } = agents;
   const keyCalls = new KeyCallBudgets(() => systemClock.now(), null);
-  const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor, listedFault: async () => null });
+  const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor, listedDetail: async () => null });
   return { config, keyOf, agentFor, clock: systemClock, worked: new Set(), keyCheck, ...more };
 }
 
@@ -79,7 +79,7 @@ t.test("a tool without a key is reported with why, and is not probed", async (t)
   const gateway = await startRawGateway(t, (call) => call.ok(LIST));
   const config = configWith({ main: gateway.origin }, { a: "main", b: "main", c: "main" });
   const keyOf = ({ name }: { name: string }): KeyState => {
-    if (name === "a") return { state: "unavailable", problem: "the variable A is not set" };
+    if (name === "a") return { state: "unavailable", problem: "the variable A is not set", next: null };
     if (name === "b") return { state: "needs-trust", what: "the key of b", from: "x", to: "y" };
     return { state: "ready", key: new Secret("sk-key-of-c") };
   };

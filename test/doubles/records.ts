@@ -1,5 +1,5 @@
+import { firstIdAt } from "../../src/core/ids.ts";
 import type { RecordEnd, UsageRecord } from "../../src/usage/record.ts";
-import { firstIdAt } from "../../src/usage/reports/records.ts";
 import { createRandom } from "./random.ts";
 
 /** A record that says nothing special, but for what is given. Its id tells its time, and `number` makes it unique. */

@@ -1,11 +1,12 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { command, saveConfig } from "../doubles/command.ts";
 import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { LONG, longTest } from "../doubles/effort.ts";
 import { liveKeys, prepareHome, ROTATE, readConfig } from "../doubles/key-journey.ts";
-import { hello, post, startSandbox } from "../doubles/sandbox.ts";
+import { hello, post, startSandbox, TestGateway } from "../doubles/sandbox.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
@@ -38,6 +39,43 @@ t.test("a rotation through the console replaces the key under load, and no reque
   t.strictSame(readdirSync(join(home, "keys")).length, 1, "one key is stored");
   t.equal((await command(t, home, ["mirror", "sync"])).code, 0);
   t.equal((await command(t, home, ["mirror"])).code, 0, "there is no alarm");
+});
+
+/** A gateway whose console makes no key before it is told to. */
+class SlowGateway extends TestGateway {
+  isAsked = false;
+  release = (): void => {};
+  readonly #released = new Promise<void>((resolve) => {
+    this.release = resolve;
+  });
+
+  protected override async serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (request.method === "POST" && request.url === "/api/v1/keys") {
+      this.isAsked = true;
+      await this.#released;
+    }
+    await super.serve(request, response);
+  }
+}
+
+t.test("a stop takes no new connection while a change of a key waits for its console", async (t) => {
+  const gateway = new SlowGateway({}, (error) => t.fail(String(error)));
+  await gateway.start();
+  t.teardown(() => gateway.stop());
+  const { home } = await prepareHome(t, gateway);
+  const { daemon, url } = await serveIn(t, home);
+  const rotating = command(t, home, ROTATE);
+  await until("the console is asked for a key", () => gateway.isAsked);
+  const stopped = daemon.stop();
+  await t.rejects(fetch(`${url}/healthz`), { cause: { code: "ECONNREFUSED" } });
+  gateway.release();
+  await stopped;
+  t.equal((await rotating).code, 1);
+  const next = await startUnderTest(t, null, { home });
+  await until("the next start finishes the change", async () => {
+    const { tools, key_changes } = await next.daemon.status();
+    return liveKeys(gateway).length === 1 && key_changes.length === 0 && tools[0]?.state === "active";
+  });
 });
 
 longTest(t, "a key that the console creates is shown and logged nowhere", async (t) => {

@@ -284,6 +284,31 @@ for (const [how, die, code] of deaths) {
   });
 }
 
+for (const isBack of [true, false])
+  t.test(
+    `an upgrade over a dead kept connection is sent once more, ${isBack ? "and passes" : "and no more"}`,
+    async (t) => {
+      const gateway = await startRawGateway(t, (call) => {
+        if (call.target.endsWith("/models")) call.ok();
+        else if (isBack && call.connection === 2) echoing(call);
+        else call.socket.resetAndDestroy();
+      });
+      const one = await startWithOneTool(t, gateway.origin, ON);
+      await (
+        await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } })
+      ).text();
+      const client = await openRaw(t, one.port);
+      client.send(upgrade(one));
+      await client.until("\r\n\r\n");
+      t.equal(client.status(), isBack ? 101 : 502);
+      t.strictSame(
+        gateway.calls.map(({ connection }) => connection),
+        [1, 1, 2],
+      );
+      await stillHealthy(t, one, [one.key, one.token]);
+    },
+  );
+
 t.test("a client does not hang when the gateway fails in its refusal of an upgrade", async (t) => {
   const gateway = await startRawGateway(t, (call) => {
     call.socket.end('HTTP/1.1 401 No\r\nContent-Length: 100\r\n\r\n{"half":');

@@ -1,10 +1,16 @@
 import t, { type Test } from "tap";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 import type { Now } from "../../src/dashboard/api.ts";
-import { command } from "../doubles/command.ts";
-import { freshToken, startUnderTest, startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { command, newHome } from "../doubles/command.ts";
+import {
+  type DaemonUnderTest,
+  freshToken,
+  startUnderTest,
+  startWithOneTool,
+} from "../doubles/daemon-under-test.ts";
 import { visit } from "../doubles/dashboard-visit.ts";
 import { examineHome } from "../doubles/doctor.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { get, hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
@@ -28,6 +34,7 @@ tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
     return now.status.tools[0]?.state;
   };
   return {
+    home: under.home,
     sandbox,
     keyId: id,
     chat: (model = "sandbox-small") => post(`${under.url}/v1/chat/completions`, token, hello(model)),
@@ -118,7 +125,7 @@ t.test(
       return ["cause", "cause-detail"].map((name) => response.headers.get(`x-keybearer-${name}`));
     };
     t.equal((await chat()).status, 200);
-    await until("it is settled", async () => (await status())?.last_use !== null);
+    await until("it is settled", async () => (await status())?.running === 0);
     sandbox.deleteKey(keyId);
     t.strictSame(await causeOf(), ["unknown", "key-deleted"]);
     await until("it is settled", async () => (await status())?.state === "key-refused");
@@ -131,6 +138,37 @@ t.test(
     t.match(await never.status(), { refused: { detail: null }, next: /copy it whole/ });
   },
 );
+
+t.test("a tool that is renamed is still key-refused", async (t) => {
+  const { sandbox, keyId, chat, status, home } = await start(t);
+  sandbox.deleteKey(keyId);
+  t.equal((await chat()).status, 401);
+  await until("it is settled", async () => (await status())?.state === "key-refused");
+  const before = await status();
+  t.equal((await command(t, home, ["tools", "rename", "codex", "work"])).code, 0);
+  t.same(await status(), { ...before, name: "work", next: before?.next?.replace("codex", "work") });
+});
+
+t.test("the last use of a tool is its last request, also one that was refused here", async (t) => {
+  const clock = heldClock();
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const home = await newHome(t);
+  const one = await startWithOneTool(t, gateway.origin, {
+    home,
+    clock,
+    tool: ["limits: { requests: 1/day }"],
+  });
+  const ask = async () => (await get(`${one.url}/v1/models`, one.token)).status;
+  const lastUse = async ({ daemon }: DaemonUnderTest) => (await daemon.status()).tools[0]?.last_use;
+  t.equal(await ask(), 200);
+  t.equal(await lastUse(one), clock.now());
+  clock.pass(60_000);
+  t.equal(await ask(), 400);
+  t.equal(await lastUse(one), clock.now());
+  await one.daemon.stop();
+  const again = await startUnderTest(t, null, { home, clock });
+  t.equal(await lastUse(again), clock.now(), "and so it is after a restart");
+});
 
 t.test("a group without accounts and an empty account are not reported as a wrong model", async (t) => {
   const { sandbox, keyId, chat, recorded, findings } = await start(t);

@@ -1,7 +1,7 @@
 import { mkdirSync } from "node:fs";
 import t, { type Test } from "tap";
 import type { KeyChange } from "../../src/lifecycle/lifecycle.ts";
-import { ConsoleFault } from "../../src/mirror/consoles/console.ts";
+import { ConsoleError } from "../../src/mirror/consoles/console.ts";
 import { LONG, repeats } from "../doubles/effort.ts";
 import { type Daemon, World } from "./world.ts";
 
@@ -188,7 +188,7 @@ t.test("the intent names no key", async (t) => {
 t.test("a key that the console refuses to make changes nothing", async (t) => {
   const world = new World(true, true);
   const before = world.usedKey();
-  world.refusal = new ConsoleFault("refused", "allows no more keys");
+  world.refusal = new ConsoleError("refused", "allows no more keys");
   const daemon = await world.start();
   await t.rejects(daemon.lifecycle.rotate("codex", ROTATE), { message: /allows no more keys/ });
   t.ok(before !== null && world.usedKey()?.equals(before), "the tool has its old key");
@@ -284,7 +284,7 @@ t.test("a tool keeps its new key if the gateway cannot be reached after a crash"
 
 t.test("a key that is created after its answer was lost is deleted, too", async (t) => {
   const world = new World(false, true);
-  world.refusal = new ConsoleFault("slow", "did not answer within 30 s");
+  world.refusal = new ConsoleError("slow", "did not answer within 30 s");
   const daemon = await world.start();
   let pauses = 0;
   world.onPause = () => {

@@ -12,7 +12,7 @@ import { type Intent, IntentFile } from "../../src/lifecycle/intents.ts";
 import { KeyLifecycle } from "../../src/lifecycle/lifecycle.ts";
 import type { Probed } from "../../src/lifecycle/steps.ts";
 import type { KeyStorage } from "../../src/lifecycle/storage.ts";
-import { ConsoleFault, type KeyActions, type KeyPlan } from "../../src/mirror/consoles/console.ts";
+import { ConsoleError, type KeyActions, type KeyPlan } from "../../src/mirror/consoles/console.ts";
 import type { KeyReport } from "../../src/mirror/report/shape.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
@@ -57,7 +57,7 @@ export class World {
   #refs = 0;
   #snapshots = 0;
   /** What the console answers instead of creating a key. */
-  refusal: ConsoleFault | null = null;
+  refusal: ConsoleError | null = null;
   /** The console refuses to delete keys. */
   keepsKeys = false;
   /** What the console lists of its keys, beside the usual. */
@@ -158,7 +158,7 @@ export class World {
     const states = new Map<string, KeyState>();
     for (const tool of this.named.keys()) {
       const key = this.usedKey(tool);
-      states.set(tool, key === null ? { state: "unavailable", problem: "none" } : { state: "ready", key });
+      states.set(tool, key === null ? { state: "unavailable", problem: "none", next: null } : { state: "ready", key });
     }
     this.#snapshots += 1;
     return new Snapshot(this.#snapshots, config, states, []);
@@ -201,7 +201,7 @@ export class World {
       setEnabled: async () => {},
       delete: (ref) =>
         fuse.around(() => {
-          if (this.keepsKeys) throw new ConsoleFault("refused", "does not let users delete keys");
+          if (this.keepsKeys) throw new ConsoleError("refused", "does not let users delete keys");
           const at = this.live.findIndex((key) => key.ref === ref);
           if (at !== -1) this.live.splice(at, 1);
         }),

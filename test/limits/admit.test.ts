@@ -27,7 +27,7 @@ const cases: [string, string, KeyState, string, string][] = [
   [
     "a tool without its key",
     "",
-    { state: "unavailable", problem: "the file is not there" },
+    { state: "unavailable", problem: "the file is not there", next: null },
     "key-unavailable",
     "the file is not there",
   ],
@@ -41,7 +41,7 @@ const cases: [string, string, KeyState, string, string][] = [
   [
     "a disabled tool without its key",
     "enabled: false",
-    { state: "unavailable", problem: "no" },
+    { state: "unavailable", problem: "no", next: null },
     "tool-disabled",
     "disabled",
   ],

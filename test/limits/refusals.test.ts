@@ -18,7 +18,7 @@ function refused(limits: Counters, ask: { tokens: number; spend: number | null }
     waited,
     now: NOW,
     calendar: utc,
-    liftFor: (kind) => limits.liftFor(kind, NOW),
+    neededAllowance: (kind) => limits.neededAllowance(kind, NOW),
   });
 }
 
@@ -84,7 +84,7 @@ t.test("the border between the two is at sixty seconds", async (t) => {
   const inMs = (ms: number) =>
     limitRefusal(
       { ...shortage, capacityAt: NOW + ms },
-      { tool: "codex", model: null, lacksModel: false, waited: 0, now: NOW, calendar: utc, liftFor: () => 1 },
+      { tool: "codex", model: null, lacksModel: false, waited: 0, now: NOW, calendar: utc, neededAllowance: () => 1 },
     ).retryAfter;
   t.strictSame([inMs(-5), inMs(0), inMs(1), inMs(1000), inMs(1001)], [1, 1, 1, 1, 2]);
   t.strictSame([inMs(59_001), inMs(60_000), inMs(60_001), inMs(DAY)], [60, 60, undefined, undefined]);
@@ -155,7 +155,7 @@ t.test("a quota, a limit of nothing and an unknown price are the owner's to chan
 t.test("a price that is unknown because the body hides its model is the sender's to change", async (t) => {
   const shortage = counters("spend: $1/day").check({ tokens: 5, spend: null }, NOW);
   if (shortage === null) return void t.fail();
-  const context = { tool: "codex", waited: 0, now: NOW, calendar: utc, liftFor: () => 1 };
+  const context = { tool: "codex", waited: 0, now: NOW, calendar: utc, neededAllowance: () => 1 };
   t.strictSame(limitRefusal(shortage, { ...context, model: null, lacksModel: true }), {
     code: "price-unknown",
     message:

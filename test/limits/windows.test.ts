@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import type { Period } from "../../src/config/schema.ts";
-import { systemCalendar, WindowCounts, windowOf } from "../../src/limits/windows.ts";
+import { findWindow, systemCalendar, WindowCounts } from "../../src/limits/windows.ts";
 import { zoneCalendar } from "../../src/shared/calendar.ts";
 import { at, MINUTE } from "./limits-under-test.ts";
 
@@ -8,7 +8,7 @@ type Row = [what: string, period: Period, now: string, start: string, end: strin
 
 function table(t: Test, rows: readonly Row[], calendar = systemCalendar) {
   for (const [what, period, now, start, end] of rows) {
-    const window = windowOf(period, at(now), calendar);
+    const window = findWindow(period, at(now), calendar);
     t.strictSame([iso(window.start), iso(window.end)], [iso(at(start)), iso(at(end))], `${what} (${now})`);
   }
 }
@@ -117,7 +117,7 @@ t.test("in every place, each moment is in one window, and the windows leave no g
         [2028, "month"],
       ] as const) {
         const until = Date.UTC(year + 1, 0, 1);
-        let window = windowOf(period, Date.UTC(year, 0, 1), systemCalendar);
+        let window = findWindow(period, Date.UTC(year, 0, 1), systemCalendar);
         while (window.end < until) {
           for (const moment of [
             window.start,
@@ -125,11 +125,11 @@ t.test("in every place, each moment is in one window, and the windows leave no g
             window.end - 1,
             window.end - 30 * MINUTE,
           ]) {
-            const found = windowOf(period, moment, systemCalendar);
+            const found = findWindow(period, moment, systemCalendar);
             if (found.start !== window.start || found.end !== window.end)
               faults.push(`${period} ${iso(moment)}`);
           }
-          const next = windowOf(period, window.end, systemCalendar);
+          const next = findWindow(period, window.end, systemCalendar);
           if (next.start !== window.end) faults.push(`${period} ${iso(window.end)}: a gap`);
           window = next;
         }

@@ -6,8 +6,8 @@ import type { MatchLogic } from "@pydantic/genai-prices";
 import fc from "fast-check";
 import t from "tap";
 import type { Named, Price } from "../../src/config/schema.ts";
-import { tableOf } from "../../src/metering/price-table.ts";
-import { microdollars, Prices, readPriceTable } from "../../src/metering/prices.ts";
+import { buildTable } from "../../src/metering/price-table.ts";
+import { Prices, readPriceTable, toMicrodollars } from "../../src/metering/prices.ts";
 import { NO_TOKENS, type Tokens } from "../../src/metering/usage.ts";
 import { runs } from "../doubles/effort.ts";
 import { ROOT } from "../doubles/paths.ts";
@@ -25,8 +25,8 @@ function tokens(some: Partial<Tokens> = {}): Tokens {
 
 /** In whole micro-dollars, so that a thousand tokens of each are a thousand times dollars per million. */
 function cost(model: string, some: Partial<Tokens> = { input: 1000, output: 1000 }, at = AT): number | null {
-  const price = prices.priceOf({ asked: model, answered: null }, tokens(some), at, NONE);
-  return price === null ? null : microdollars(price);
+  const price = prices.findPrice({ asked: model, answered: null }, tokens(some), at, NONE);
+  return price === null ? null : toMicrodollars(price);
 }
 
 t.test("the same model under any of its names costs what its maker asks", (t) => {
@@ -211,8 +211,8 @@ function tierCost(
   tier: string | null,
   some: Partial<Tokens> = { input: 1000 },
 ): number | null {
-  const price = prices.priceOf({ asked: model, answered: null }, tokens(some), AT, NONE, tier);
-  return price === null ? null : microdollars(price);
+  const price = prices.findPrice({ asked: model, answered: null }, tokens(some), AT, NONE, tier);
+  return price === null ? null : toMicrodollars(price);
 }
 
 t.test("a service tier costs what its maker published", (t) => {
@@ -267,7 +267,7 @@ t.test("a tier without a published price has none, rather than a wrong one", (t)
   ] as const)
     t.equal(tierCost(model, tier), null, `${model}, ${tier}`);
   const names = { asked: "gpt-5.4-nano", answered: "gpt-5.4" };
-  const other = prices.priceOf(names, tokens({ input: 1000 }), AT, NONE, "priority");
+  const other = prices.findPrice(names, tokens({ input: 1000 }), AT, NONE, "priority");
   t.equal(other, null, "nor has the model that answered instead");
   t.end();
 });
@@ -275,14 +275,14 @@ t.test("a tier without a published price has none, rather than a wrong one", (t)
 t.test("a price of config.yaml holds for every tier", (t) => {
   const own: Named<Price> = { "gpt-5.1": { input: 1_000_000, output: 0, cacheRead: 0, cacheWrite: 0 } };
   for (const tier of [null, "flex", "priority", "scale"]) {
-    const found = prices.priceOf(
+    const found = prices.findPrice(
       { asked: "gpt-5.1", answered: null },
       tokens({ input: 1000 }),
       AT,
       own,
       tier,
     );
-    t.equal(found === null ? null : microdollars(found), 1000, `${tier}`);
+    t.equal(found === null ? null : toMicrodollars(found), 1000, `${tier}`);
   }
   t.end();
 });
@@ -334,7 +334,7 @@ t.test("every model of every maker costs what the library itself says", (t) => {
       const cacheWriteHour = Math.floor((cacheWrite * some.hourPercent) / 100);
       const reasoning = Math.floor((output * some.reasoningPercent) / 100);
       const used = { input, cacheRead, cacheWrite, cacheWriteHour, output, reasoning };
-      const ours = prices.priceOf({ asked: name, answered: null }, used, at, NONE);
+      const ours = prices.findPrice({ asked: name, answered: null }, used, at, NONE);
       if (ours === null) return true;
       priced += 1;
       const reported = {
@@ -374,7 +374,7 @@ t.test("a price of config.yaml goes before the list, by the exact name", (t) => 
   const own = { input: 1_000_000, output: 4_000_000, cacheRead: 100_000, cacheWrite: 1_250_000 };
   const over: Named<Price> = { "my-model": own, "gpt-5.1": { ...own, input: 0, output: 0 } };
   const used = tokens({ input: 10, cacheRead: 10, cacheWrite: 10, output: 10, reasoning: 5 });
-  const price = (asked: string) => prices.priceOf({ asked, answered: null }, used, AT, over);
+  const price = (asked: string) => prices.findPrice({ asked, answered: null }, used, AT, over);
   t.equal(price("my-model"), 63_500_000);
   t.equal(price("gpt-5.1"), 13_500_000, "also where it says zero");
   t.equal(price("openai/gpt-5.1"), 126_250_000, "another name is another model");
@@ -387,8 +387,8 @@ t.test("the requested model sets the price; the answering one only if the first 
   const used = tokens({ input: 1000 });
   const over: Named<Price> = { "claude-x": { input: 7_000_000, output: 0, cacheRead: 0, cacheWrite: 0 } };
   const price = (asked: string | null, answered: string | null) => {
-    const found = prices.priceOf({ asked, answered }, used, AT, over);
-    return found === null ? null : microdollars(found);
+    const found = prices.findPrice({ asked, answered }, used, AT, over);
+    return found === null ? null : toMicrodollars(found);
   };
   t.equal(price("gpt-5.1", "gpt-5.1-mini"), 1250);
   t.equal(price("our-best", "gpt-5.1-mini"), 250);
@@ -400,7 +400,7 @@ t.test("the requested model sets the price; the answering one only if the first 
 });
 
 t.test("money is rounded once, and exactly", (t) => {
-  const round = (picodollars: number, multiplier?: number) => microdollars(picodollars, multiplier);
+  const round = (picodollars: number, multiplier?: number) => toMicrodollars(picodollars, multiplier);
   t.equal(round(499_999), 0);
   t.equal(round(500_000), 1, "a half goes up");
   t.equal(round(1_500_000), 2);
@@ -432,10 +432,10 @@ t.test("thousands of names are looked up without any network access", async (t) 
   t.teardown(() => hook.disable());
   const fresh = new Prices(readPriceTable());
   for (let i = 0; i < 3000; i += 1) {
-    fresh.priceOf({ asked: `model-${i}`, answered: "gpt-5.1" }, tokens({ input: i }), AT, NONE);
+    fresh.findPrice({ asked: `model-${i}`, answered: "gpt-5.1" }, tokens({ input: i }), AT, NONE);
   }
   await new Promise((resolve) => setImmediate(resolve));
-  const one = fresh.priceOf({ asked: "gpt-5.1", answered: null }, tokens({ input: 1000 }), AT, NONE);
+  const one = fresh.findPrice({ asked: "gpt-5.1", answered: null }, tokens({ input: 1000 }), AT, NONE);
   t.equal(one, 1_250_000_000);
   t.same(asked, []);
 });
@@ -445,7 +445,7 @@ t.test("the build writes the list of the installed package, with its version and
   const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
   const license = readFileSync(join(folder, "LICENSE"), "utf8");
   const source = `@pydantic/genai-prices ${version}`;
-  t.same(readPriceTable(), { source, license, ...tableOf(library) });
+  t.same(readPriceTable(), { source, license, ...buildTable(library) });
   t.end();
 });
 
@@ -462,8 +462,8 @@ t.test("a price of any size is rounded as whole numbers are", async () => {
     fc.property(fc.oneof(any, edge), fc.double({ min: 0, max: 20, noNaN: true }), (price, multiplier) => {
       const exact = BigInt(Math.round(price)) * BigInt(Math.round(multiplier * 1_000_000));
       return (
-        microdollars(price, multiplier) === Number((exact + half) / (2n * half)) &&
-        microdollars(price) === Number((BigInt(Math.round(price)) * 1_000_000n + half) / (2n * half))
+        toMicrodollars(price, multiplier) === Number((exact + half) / (2n * half)) &&
+        toMicrodollars(price) === Number((BigInt(Math.round(price)) * 1_000_000n + half) / (2n * half))
       );
     }),
     { numRuns: runs(3000) },
@@ -476,6 +476,6 @@ t.test("a list with a time that cannot be read is not built", (t) => {
     { id: "m", match: { equals: "m" }, prices: [{ constraint: { start_date: "soon" }, prices }] },
   ];
   const odd = { findProvider: () => ({ id: "odd", models }) };
-  t.throws(() => tableOf(odd as unknown as typeof library), /a time that cannot be read: soon/);
+  t.throws(() => buildTable(odd as unknown as typeof library), /a time that cannot be read: soon/);
   t.end();
 });

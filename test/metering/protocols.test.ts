@@ -1,5 +1,5 @@
 import t from "tap";
-import { contentKind, isBilledLater, meteringOf } from "../../src/metering/protocols.ts";
+import { contentKind, findMetering, isBilledLater } from "../../src/metering/protocols.ts";
 
 t.test("the end of a path decides whether it costs tokens, however it is spelled", async (t) => {
   for (const [endpoint, metering] of [
@@ -22,8 +22,8 @@ t.test("the end of a path decides whether it costs tokens, however it is spelled
     ["/v1/what-comes-next-year", "other"],
     ["/v1/%E0%A4%A", "other"],
   ] as const) {
-    t.equal(meteringOf("POST", endpoint), metering, endpoint);
-    t.equal(meteringOf("GET", endpoint), null, `GET ${endpoint}`);
+    t.equal(findMetering("POST", endpoint), metering, endpoint);
+    t.equal(findMetering("GET", endpoint), null, `GET ${endpoint}`);
   }
 });
 
@@ -41,7 +41,7 @@ t.test("what is known to cost no tokens is not waited for", async (t) => {
     "/v1/threads/t1/messages",
     "/v1/vector_stores/vs1/search",
   ]) {
-    t.equal(meteringOf("POST", endpoint), null, endpoint);
+    t.equal(findMetering("POST", endpoint), null, endpoint);
   }
 });
 

@@ -1,6 +1,6 @@
 import t from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
+import { ConsoleError, type ConsoleErrorKind } from "../../src/mirror/consoles/console.ts";
 import {
   type ConsoleResponse,
   errorText,
@@ -17,18 +17,18 @@ function answer(status: number, text: string, headers: Record<string, string> = 
 const HTML = { "content-type": "text/html; charset=utf-8" };
 const PAGE = "<!doctype html><html><body>console</body></html>";
 
-function faultOf(given: ConsoleResponse): ConsoleFault {
+function errorOf(given: ConsoleResponse): ConsoleError {
   try {
     readJson(given, "the usage log");
   } catch (error) {
-    if (error instanceof ConsoleFault) return error;
+    if (error instanceof ConsoleError) return error;
     throw error;
   }
-  throw new Error("no fault");
+  throw new Error("no error");
 }
 
-t.test("an answer that is an error or not a JSON object becomes a fault of the right kind", async (t) => {
-  const cases: [string, ConsoleResponse, FaultKind, RegExp][] = [
+t.test("an answer that is an error or not a JSON object becomes an error of the right kind", async (t) => {
+  const cases: [string, ConsoleResponse, ConsoleErrorKind, RegExp][] = [
     ["a web page", answer(200, PAGE, HTML), "not-a-console", /web page: is the url right/],
     ["a web page that says JSON", answer(200, PAGE), "not-a-console", /web page/],
     ["a web page with 404", answer(404, PAGE, HTML), "not-a-console", /web page/],
@@ -46,9 +46,9 @@ t.test("an answer that is an error or not a JSON object becomes a fault of the r
     ["a denial", answer(401, "{}"), "login-needed", /401/],
   ];
   for (const [name, given, kind, words] of cases) {
-    const fault = faultOf(given);
-    t.equal(fault.kind, kind, name);
-    t.match(fault.message, words, name);
+    const error = errorOf(given);
+    t.equal(error.kind, kind, name);
+    t.match(error.message, words, name);
   }
 });
 
@@ -93,20 +93,20 @@ t.test("Retry-After is read as seconds, at most a day", (t) => {
   t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 10:00:42 GMT" }), null, "its clock is not known");
   t.equal(wait({ "retry-after": "soon" }), null);
   t.equal(wait({}), null);
-  t.equal(faultOf(answer(429, "", { "retry-after": "17" })).retryAfter, 17);
-  t.equal(faultOf(answer(503, "", { "retry-after": "5" })).retryAfter, 5);
+  t.equal(errorOf(answer(429, "", { "retry-after": "17" })).retryAfter, 17);
+  t.equal(errorOf(answer(503, "", { "retry-after": "5" })).retryAfter, 5);
   t.end();
 });
 
 t.test("a console's message is shortened, and keys and control characters are removed", (t) => {
   const key = `sk-${"a1".repeat(32)}`;
   const said = `\u001b[31m${key}\r\nline \u202Etwo ${"x".repeat(5000)}`;
-  const { message } = faultOf(answer(500, JSON.stringify({ message: said })));
+  const { message } = errorOf(answer(500, JSON.stringify({ message: said })));
   t.notMatch(message, key);
   t.notMatch(message, "sk-a1a1");
   t.notOk(/[\p{Cc}\p{Cf}]/u.test(message));
   t.ok(message.length <= "answered 500: ".length + 200);
-  const late = faultOf(answer(500, JSON.stringify({ message: `${"y ".repeat(92)}${key}` }))).message;
+  const late = errorOf(answer(500, JSON.stringify({ message: `${"y ".repeat(92)}${key}` }))).message;
   t.notMatch(late, /sk-a1/, "not even the beginning of one that the cut divides");
   t.end();
 });

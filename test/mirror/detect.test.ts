@@ -68,7 +68,7 @@ t.test("openrouter is recognized by its host, without a request", async (t) => {
   t.equal(await detectKind(client, "https://openrouter.ai/api/v1"), "openrouter");
 });
 
-t.test("the fault for an unknown console says how to configure its kind", async (t) => {
+t.test("the error for an unknown console says how to configure its kind", async (t) => {
   for (const serve of [
     answering({}),
     answering({ "/api/v1/settings/public": { code: 0, data: { a: 1 } } }),

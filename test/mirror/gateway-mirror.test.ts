@@ -1,5 +1,6 @@
 import { Agent } from "node:http";
 import { join } from "node:path";
+import type Database from "libsql";
 import t, { type Test } from "tap";
 import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
@@ -10,17 +11,19 @@ import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { GatewayMirror, type MirrorDeps } from "../../src/mirror/gateway-mirror.ts";
 import { HeldKeys } from "../../src/mirror/held-keys.ts";
 import type { Sibling } from "../../src/mirror/reconcile/siblings.ts";
-import { readTime } from "../../src/mirror/store/facts.ts";
+import { readFact, readTime } from "../../src/mirror/store/facts.ts";
 import { holdKeys } from "../../src/mirror/store/keys.ts";
 import { MirrorReader } from "../../src/mirror/sync/mirror-thread.ts";
 import type { LastRecord } from "../../src/mirror/usage.ts";
 import { Vault } from "../../src/mirror/vault.ts";
+import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { longTest } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
+import { until } from "../doubles/until.ts";
 import { all, MINUTE, mirrorFile, openMirror } from "./mirror-file.ts";
 
 const KEY = "sk-0123456789abcdef0123456789abcdefa1b2";
@@ -37,6 +40,8 @@ interface MirrorOptions {
   readonly keys?: number;
   /** Whether an unfinished change knows a key of the console. Default: none. */
   readonly isChanging?: MirrorDeps["isChanging"];
+  /** Whether the database can be used. Default: always. */
+  readonly isReady?: () => boolean;
 }
 
 /** The mirror of a new-api console. */
@@ -49,6 +54,7 @@ async function startMirror(
     last = () => null,
     keys = 1,
     isChanging = () => false,
+    isReady = () => true,
   }: MirrorOptions,
 ) {
   const tools = ["codex", ...Array.from({ length: keys - 1 }, (_, number) => `tool-${number}`)];
@@ -61,26 +67,30 @@ async function startMirror(
   const file = mirrorFile(t, records);
   const { state } = file;
   const database = openMirror(state);
-  const config = configOf(`gateways:
-  main: { base_url: "${double.url}/v1", console: { kind: new-api, url: "${double.url}" } }
-tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
-`);
   const states = tools.map((name): [string, KeyState] => [
     name,
     { state: "ready", key: new Secret(keyOf(name)) },
   ]);
-  const snapshot = new Snapshot(1, config, new Map(states), []);
-  const gateway = Object.values(config.gateways).find(hasConsole);
-  if (gateway === undefined) throw new Error("main has no console");
+  const snapshotFor = (url: string) => {
+    const config = configOf(`gateways:
+  main: { base_url: "${url}/v1", console: { kind: new-api, url: "${url}" } }
+tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
+`);
+    return new Snapshot(1, config, new Map(states), []);
+  };
+  let snapshot = snapshotFor(double.url);
   const vault = new Vault(join(state, "consoles.json"), clock);
   await vault.load();
   const keyCalls = new KeyCallBudgets(() => clock.now(), null);
-  const [login] = gateway.console.logins;
-  if (accessToken && login !== undefined)
-    await new ConsoleAccount(gateway, login, { snapshot: () => snapshot, vault, keyCalls }).store({
-      accessToken: new Secret(double.login.accessToken),
-      user: double.login.user,
-    });
+  const logIn = async () => {
+    const gateway = consoleGateway(snapshot);
+    const [login] = gateway.console.logins;
+    if (login === undefined) throw new Error("main has no account");
+    const account = new ConsoleAccount(gateway, login, { snapshot: () => snapshot, vault, keyCalls });
+    const { accessToken, user } = double.login;
+    await account.store({ accessToken: new Secret(accessToken), user });
+  };
+  if (accessToken) await logIn();
   const reader = new MirrorReader(database, quietLog());
   const agent = new Agent();
   const deps = {
@@ -89,7 +99,11 @@ tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
     snapshot: () => snapshot,
     vault,
     agentFor: () => agent,
-    database,
+    database: {
+      ask: <T>(question: (db: Database.Database) => T) => (isReady() ? database.ask(question) : null),
+      files: database.files,
+      noteDamage: () => database.noteDamage(),
+    },
     usage: {
       catchUp: async () => {},
       amend: () => true,
@@ -105,14 +119,26 @@ tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
     keyCalls,
     reader,
   };
-  const mirror = new GatewayMirror(gateway, snapshot, deps, new HeldKeys(deps));
+  const mirror = new GatewayMirror(consoleGateway(snapshot), snapshot, deps, new HeldKeys(deps));
+  /** Another console has the gateway's name from now on. */
+  const moveTo = async (other: ConsoleDouble) => {
+    snapshot = snapshotFor(other.url);
+    if (accessToken) await logIn();
+    mirror.change(consoleGateway(snapshot), snapshot);
+  };
   t.teardown(async () => {
     await mirror.stop();
     await reader.stop();
     database.close();
     agent.destroy();
   });
-  return { mirror, double, clock, file };
+  return { mirror, double, clock, file, moveTo };
+}
+
+function consoleGateway({ config }: Snapshot) {
+  const gateway = Object.values(config.gateways).find(hasConsole);
+  if (gateway === undefined) throw new Error("main has no console");
+  return gateway;
 }
 
 longTest(
@@ -287,4 +313,79 @@ t.test("the rows of a key are read again once the journal knows a key that ends 
   holdKeys(file.db, held, clock.now());
   await mirror.sync();
   t.same(all(file.db, KEYS), [["id:12", null]], "whose they are, an id of ours must show");
+});
+
+t.test("a key that is deleted here is gone at once, and the list is as old as before", async (t) => {
+  const { mirror, double, clock } = await startMirror(t, { requests: 0, accessToken: true });
+  const another = double.addKey({ name: "another", key: NEW_KEY });
+  t.equal((await mirror.listKeys()).length, 2);
+  const listedAt = clock.now();
+  clock.pass(1000);
+  const asked = double.asked.length;
+  double.fault = "slow";
+  const listing = mirror.listKeys();
+  await until("the console was asked", () => double.asked.length > asked);
+  mirror.noteDeleted(`id:${another.id}`);
+  // A refusal since then is newer than what the console said of that key.
+  t.match(mirror.toolFacts("codex"), { as_of: listedAt });
+  double.fault = null;
+  t.match(await listing, [{ name: "codex" }], "a list that was asked for before still has it");
+  t.equal((await listing).length, 1);
+});
+
+t.test("another console under the gateway's name begins with nothing of the earlier one", async (t) => {
+  const { mirror, clock, moveTo } = await startMirror(t, { requests: 0, accessToken: true });
+  await mirror.sync();
+  t.match(await mirror.status(), { state: "ok", last_sync: clock.now() });
+  t.equal((await mirror.keys()).keys.length, 1);
+  const other = await startNewApi(t, { now: clock.now });
+  other.fault = "500";
+  await moveTo(other);
+  await mirror.sync();
+  t.match(await mirror.status(), { state: "failing", last_sync: null });
+  t.match(await mirror.keys(), { keys: [], problems: [{ gateway: "main" }] });
+  t.equal(mirror.toolFacts("codex"), null);
+  t.equal((await mirror.report()).account, null);
+});
+
+t.test("a list that the earlier console was asked for is read at the new one", async (t) => {
+  const { mirror, double, clock, file, moveTo } = await startMirror(t, { requests: 0, accessToken: true });
+  const other = await startNewApi(t, { now: clock.now });
+  other.addKey({ name: "phone", key: NEW_KEY });
+  other.addKey({ name: "codex there", key: KEY });
+  double.fault = "slow";
+  const listing = mirror.listKeys();
+  await until("the earlier console was asked", () => double.asked.length > 0);
+  await moveTo(other);
+  double.fault = null;
+  t.same((await listing).map(({ name }) => name).sort(), ["codex there", "phone"]);
+  await mirror.sync();
+  t.same(all(file.db, "SELECT ref, key FROM mirror.console_keys WHERE key IS NOT NULL ORDER BY ref"), [
+    ["id:12", "…a1b2"],
+    ["name:codex there", "…a1b2"],
+  ]);
+});
+
+t.test("rows of an earlier console are forgotten as soon as the database can be used", async (t) => {
+  let isReady = true;
+  const { mirror, double, clock, file, moveTo } = await startMirror(t, {
+    requests: 0,
+    accessToken: true,
+    isReady: () => isReady,
+  });
+  clock.pass(2 * MINUTE);
+  double.bill({ ...USE, key: KEY });
+  await mirror.sync();
+  t.same(all(file.db, KEYS), [["id:11", "…a1b2"]]);
+  const other = await startNewApi(t, { now: clock.now });
+  isReady = false;
+  await moveTo(other);
+  await mirror.listKeys();
+  await mirror.sync();
+  t.match(await mirror.status(), { state: "failing" });
+  isReady = true;
+  await mirror.sync();
+  t.match(await mirror.status(), { last_sync: clock.now() });
+  t.match(readFact(file.db, "main", "console"), other.url);
+  t.same(all(file.db, KEYS), []);
 });

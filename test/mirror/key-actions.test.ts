@@ -6,8 +6,8 @@ import { Secret } from "../../src/core/secret.ts";
 import { ConsoleAccount } from "../../src/mirror/connect/account.ts";
 import { openConsole } from "../../src/mirror/connect/open-console.ts";
 import {
-  ConsoleFault,
-  type FaultKind,
+  ConsoleError,
+  type ConsoleErrorKind,
   hasConsole,
   type KeyActions,
   type KeyPlan,
@@ -123,20 +123,20 @@ function only(console: ConsoleDouble, name = "keybearer-codex-1"): AccountKey {
   return key;
 }
 
-async function faultOf(action: Promise<unknown>): Promise<ConsoleFault> {
+async function errorOf(action: Promise<unknown>): Promise<ConsoleError> {
   try {
     await action;
   } catch (error) {
-    if (error instanceof ConsoleFault) return error;
+    if (error instanceof ConsoleError) return error;
     throw error;
   }
-  throw new Error("no fault");
+  throw new Error("no error");
 }
 
-async function isRefused(t: Test, action: Promise<unknown>, words: RegExp, kind: FaultKind = "refused") {
-  const fault = await faultOf(action);
-  t.equal(fault.kind, kind, fault.message);
-  t.match(fault.message, words);
+async function isRefused(t: Test, action: Promise<unknown>, words: RegExp, kind: ConsoleErrorKind = "refused") {
+  const error = await errorOf(action);
+  t.equal(error.kind, kind, error.message);
+  t.match(error.message, words);
 }
 
 for (const [name, start] of Object.entries(CONSOLES)) {
@@ -181,7 +181,7 @@ for (const [name, start] of Object.entries(CONSOLES)) {
       lost += 1;
       return null;
     };
-    t.equal((await faultOf(actions.create(plan))).kind, "unreachable");
+    t.equal((await errorOf(actions.create(plan))).kind, "unreachable");
     t.equal(only(console).name, plan.name);
     const { key } = await actions.create(plan);
     t.equal(only(console).key, key.reveal());
@@ -285,7 +285,7 @@ for (const [name, start] of Object.entries(CONSOLES)) {
         for (const attempt of attempts) {
           const message = await attempt().then(
             () => "",
-            (error: ConsoleFault) => `${error.message} ${error.stack}`,
+            (error: ConsoleError) => `${error.message} ${error.stack}`,
           );
           // A part of the key would help a thief, too.
           t.notOk(message.includes(bare.slice(0, 16)), `${status}: ${message}`);
@@ -379,8 +379,8 @@ t.test("sub2api: a creation that is still in progress is awaited", async (t) => 
   console.onReply = ({ method }, reply) =>
     method === "POST" ? busy("IDEMPOTENCY_RETRY_BACKOFF", "5") : reply;
   const other = planOf(actions, NO_LIMITS, "keybearer-codex-2");
-  const fault = await faultOf(actions.create(other));
-  t.match(fault, { kind: "failing", retryAfter: 5, message: /earlier request/ });
+  const error = await errorOf(actions.create(other));
+  t.match(error, { kind: "failing", retryAfter: 5, message: /earlier request/ });
   t.same(time.pauses, [1000, 2000, 4000, 5000, 5000]);
 });
 
@@ -471,8 +471,8 @@ t.test(
     for (let n = 0; n < 16; n += 1) await actions.create(planOf(actions, NO_LIMITS, `keybearer-codex-${n}`));
     time.now += 5 * 60_000;
     const plan = planOf(actions, NO_LIMITS, "keybearer-codex-16");
-    const fault = await faultOf(actions.create(plan));
-    t.match(fault, { kind: "rate-limited", retryAfter: 15 * 60, message: /again in 15 min/ });
+    const error = await errorOf(actions.create(plan));
+    t.match(error, { kind: "rate-limited", retryAfter: 15 * 60, message: /again in 15 min/ });
     t.same(named(console, plan.name), []);
     time.now += 15 * 60_000;
     await actions.create(plan);
@@ -556,8 +556,8 @@ t.test("each of several accounts has its own keys, and their refs contain the ac
   t.equal(only(console).disabled, true);
   await work.delete(ref);
   t.equal(await work.find("keybearer-codex-1"), null);
-  const fault = await faultOf(work.setEnabled(ref, true));
-  t.match(fault, { account: "work", message: /^\(account work\) no longer has this key/ });
+  const error = await errorOf(work.setEnabled(ref, true));
+  t.match(error, { account: "work", message: /^\(account work\) no longer has this key/ });
   t.throws(() => actionsOf("old"), { kind: "login-needed", message: /account old.*has no login yet/ });
   t.throws(() => actionsOf(null), { kind: "refused", message: /several accounts/ });
 });

@@ -7,7 +7,7 @@ import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import type { Amendment } from "../../src/mirror/store/amendments.ts";
-import { type Correction, computeCorrection, type PriceOf } from "../../src/mirror/store/amendments.ts";
+import { type Correction, computeCorrection, type FindPrice } from "../../src/mirror/store/amendments.ts";
 import { finishPlan, hasChangedDays, planDays } from "../../src/mirror/store/changed-days.ts";
 import { compareDay } from "../../src/mirror/store/compare-day.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
@@ -150,7 +150,7 @@ function compareOneDay(
   const apply = {
     gateway: "main",
     skew: options.skew,
-    priceOf: PRICE_OF,
+    findPrice,
     amend: (lines: readonly Amendment[]) => {
       amend(lines);
       amendments.push(...lines);
@@ -166,7 +166,7 @@ function compareOneDay(
   }
 }
 
-const PRICE_OF: PriceOf = (_, { input, output }) => ({ list: input + output, cost: 2 * (input + output) });
+const findPrice: FindPrice = (_, { input, output }) => ({ list: input + output, cost: 2 * (input + output) });
 
 const OPTIONS = {
   gateway: "main",

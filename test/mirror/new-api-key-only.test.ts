@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import type { FaultKind } from "../../src/mirror/consoles/console.ts";
+import type { ConsoleErrorKind } from "../../src/mirror/consoles/console.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { NewApiByKeys } from "../../src/mirror/consoles/new-api-keys.ts";
 import {
@@ -223,7 +223,7 @@ t.test("a version that needs the key in the URL never gets it", async (t) => {
     const recent = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]), version });
     t.equal((await walked(adapterOf(recent, 1), null, SINCE)).length, 1, version);
   }
-  const replies: [ConsoleReply, FaultKind][] = [
+  const replies: [ConsoleReply, ConsoleErrorKind][] = [
     [{ json: { success: false, message: "record not found" } }, "login-needed"],
     [{ json: { success: false, message: "no" }, status: 401 }, "login-needed"],
     [{ text: "<!doctype html>", headers: { "content-type": "text/html" } }, "other-shape"],

@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
+import { ConsoleError, type ConsoleErrorKind } from "../../src/mirror/consoles/console.ts";
 import { CallHistory } from "../../src/mirror/consoles/http.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { planWalk, readCursor } from "../../src/mirror/consoles/log-walk.ts";
@@ -94,12 +94,12 @@ const SINCE = (NOON - 30 * 86_400) * 1000;
 const identities = (pages: Awaited<ReturnType<typeof walked>>) =>
   pages.flatMap(({ rows }) => rows.map(({ identity }) => identity));
 
-async function fault(t: Test, kind: FaultKind, says: RegExp, run: () => Promise<unknown>): Promise<void> {
+async function failsWith(t: Test, kind: ConsoleErrorKind, says: RegExp, run: () => Promise<unknown>): Promise<void> {
   const error = await run().then(
     () => null,
     (thrown: unknown) => thrown,
   );
-  t.ok(error instanceof ConsoleFault, "it is a fault of the console");
+  t.ok(error instanceof ConsoleError, "it is an error of the console");
   t.match(error, { kind, message: says });
   t.notOk(String(error).includes(ACCESS), "the access token is not in it");
 }
@@ -363,8 +363,8 @@ longTest(t, "a long walk stays below what the console allows", async (t) => {
   }
 });
 
-t.test("a denial, a failure or an unusable answer becomes a fault of the right kind", async (t) => {
-  const words: [ConsoleReply, FaultKind, RegExp][] = [
+t.test("a denial, a failure or an unusable answer becomes an error of the right kind", async (t) => {
+  const words: [ConsoleReply, ConsoleErrorKind, RegExp][] = [
     [
       { json: { success: false, message: "无权进行此操作，access token 无效" } },
       "login-needed",
@@ -413,7 +413,7 @@ t.test("a denial, a failure or an unusable answer becomes a fault of the right k
       rows: [],
       reply: ({ path }) => (path === "/api/log/self" ? reply : undefined),
     });
-    await fault(t, kind, says, () => walked(adapterOf(console, null), null, SINCE));
+    await failsWith(t, kind, says, () => walked(adapterOf(console, null), null, SINCE));
     t.notOk(console.calls.at(-1)?.headers["new-api-user"], "a user that is not known is not sent");
   }
 });

@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import type { FaultKind } from "../../src/mirror/consoles/console.ts";
+import type { ConsoleErrorKind } from "../../src/mirror/consoles/console.ts";
 import { readCursor } from "../../src/mirror/consoles/log-walk.ts";
 import { OneApi } from "../../src/mirror/consoles/one-api.ts";
 import {
@@ -197,8 +197,8 @@ t.test("the account lists its balance, also below zero", async (t) => {
   t.same(await adapterOf(console).account(), { balance: -1000, console_version: "v0.6.11-alpha" });
 });
 
-t.test("a denial, a failure or an unusable answer becomes a fault of the right kind", async (t) => {
-  const cases: [ConsoleReply, FaultKind][] = [
+t.test("a denial, a failure or an unusable answer becomes an error of the right kind", async (t) => {
+  const cases: [ConsoleReply, ConsoleErrorKind][] = [
     [{ json: { success: false, message: "无权进行此操作，access token 无效" } }, "login-needed"],
     [{ json: { success: false, message: "用户已被封禁" } }, "login-needed"],
     [{ text: "", status: 429 }, "rate-limited"],

@@ -134,13 +134,13 @@ t.test("a request with another price than today's has only the factor of the who
 });
 
 t.test("the prices of single tokens are those of the context's length", async (t) => {
-  const priceOf = (tokens: { input: number; output: number; cacheRead: number }) =>
+  const findPrice = (tokens: { input: number; output: number; cacheRead: number }) =>
     (tokens.input + tokens.cacheRead > 200_000 ? 2 : 1) *
       1_000_000 *
       (3 * tokens.input + 15 * tokens.output) +
     7;
-  t.same(tokenPrices(priceOf, false), { input: 3, cache_read: 0, cache_write: 0, output: 15 });
-  t.same(tokenPrices(priceOf, true), { input: 6, cache_read: 0, cache_write: 0, output: 30 });
+  t.same(tokenPrices(findPrice, false), { input: 3, cache_read: 0, cache_write: 0, output: 15 });
+  t.same(tokenPrices(findPrice, true), { input: 6, cache_read: 0, cache_write: 0, output: 30 });
   t.equal(
     tokenPrices(() => null, false),
     null,

@@ -287,9 +287,9 @@ t.test("a refused login says why, without the password", async (t) => {
   ];
   for (const [reply, kind, words] of cases) {
     const { client } = await consoleServer(t, () => reply);
-    const fault = await loginSub2api(client, CREDENTIALS).catch((error: unknown) => error);
-    t.match(fault, { kind, message: words });
-    t.notOk(CREDENTIALS.password.isIn(String(fault)));
+    const error = await loginSub2api(client, CREDENTIALS).catch((error: unknown) => error);
+    t.match(error, { kind, message: words });
+    t.notOk(CREDENTIALS.password.isIn(String(error)));
   }
 });
 

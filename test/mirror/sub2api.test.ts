@@ -7,7 +7,7 @@ import { Secret } from "../../src/core/secret.ts";
 import type { ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
 import { HttpClient } from "../../src/mirror/consoles/http.ts";
 import { Sub2api } from "../../src/mirror/consoles/sub2api.ts";
-import { microdollars } from "../../src/mirror/consoles/sub2api-key.ts";
+import { dollarsToMicrodollars } from "../../src/mirror/consoles/sub2api-key.ts";
 import { Sub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
 import { startClient } from "../doubles/answering-console.ts";
 import { longTest } from "../doubles/effort.ts";
@@ -191,11 +191,11 @@ t.test("only an id that the gateway returned counts as one", async (t) => {
 });
 
 t.test("money is rounded half up, and noise does not decide", (t) => {
-  t.equal(microdollars(1.0000005), 1_000_001);
-  t.equal(microdollars(0.1 + 0.2), 300_000);
-  t.equal(microdollars(0.0000004999), 0);
-  t.equal(microdollars(4.35e-5), 44, "43.5, whose double is a little less");
-  t.equal(microdollars(1e300), null);
+  t.equal(dollarsToMicrodollars(1.0000005), 1_000_001);
+  t.equal(dollarsToMicrodollars(0.1 + 0.2), 300_000);
+  t.equal(dollarsToMicrodollars(0.0000004999), 0);
+  t.equal(dollarsToMicrodollars(4.35e-5), 44, "43.5, whose double is a little less");
+  t.equal(dollarsToMicrodollars(1e300), null);
   t.end();
 });
 
@@ -469,5 +469,5 @@ t.test("the sandbox's console is read: rows with the answers' ids, late rows, ke
   });
   const account = await again.account();
   t.equal(account.console_version, "sandbox");
-  t.equal(account.balance, microdollars(sandbox.account.balance));
+  t.equal(account.balance, dollarsToMicrodollars(sandbox.account.balance));
 });

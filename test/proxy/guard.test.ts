@@ -1,5 +1,5 @@
 import t from "tap";
-import { guard, type RequestHead } from "../../src/proxy/guard.ts";
+import { type CheckedHead, guard } from "../../src/proxy/guard.ts";
 import { hostsOf } from "../../src/proxy/server.ts";
 
 /* What is no threat of its own, or has many cases. Hosts and origins: test/threats/browsers.test.ts. */
@@ -8,7 +8,7 @@ const P = 5397;
 const HOSTS = hostsOf(P);
 const ORIGINS = ["app://desk.example"];
 
-function head(over: Partial<RequestHead> & { headers?: string[] } = {}): RequestHead {
+function head(over: Partial<CheckedHead> & { headers?: string[] } = {}): CheckedHead {
   const { headers = [], ...rest } = over;
   return {
     method: "GET",

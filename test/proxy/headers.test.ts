@@ -9,7 +9,7 @@ import {
   requestHeaders,
   responseHeaders,
 } from "../../src/proxy/headers.ts";
-import { type Cause, causeOfFault } from "../../src/proxy/key-health/cause.ts";
+import { type Cause, causeFor } from "../../src/proxy/key-health/cause.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 
 const key = new Secret("sk-canary-0123456789");
@@ -251,7 +251,7 @@ t.test("responses keep the order and case of the headers that may pass", async (
 
 t.test("a cause has a header, and causes that only the owner can fix say not to retry", async (t) => {
   const cause = (name: Cause["name"], detail: Cause["detail"], canRetry: boolean): Cause => ({
-    ...causeOfFault("key-quota"),
+    ...causeFor("key-quota"),
     name,
     detail,
     canRetry,

@@ -46,7 +46,7 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
     keyHealth: { settle: () => {} },
     gatewayHealth: { note: () => {} },
     journal: { close: (_id: string, closing: Closing) => closings.push(closing) },
-    prices: { priceOf: () => null },
+    prices: { findPrice: () => null },
     limiter: {
       settle: (_lease: Lease, used: unknown) => settled.push(used),
       note: () => {},
@@ -77,7 +77,7 @@ t.test("a request is settled once, however often that is asked for", async (t) =
 });
 
 t.test("a request whose cost cannot be worked out is settled all the same, as held", async (t) => {
-  const { call, deps, closings, settled, lines } = scene({ prices: { priceOf: FAILS } });
+  const { call, deps, closings, settled, lines } = scene({ prices: { findPrice: FAILS } });
   settle(call, ANSWERED, deps);
   t.match(closings, [
     { end: "complete", status: 200, input_tokens: null, tokens_from: "none", counts: true },

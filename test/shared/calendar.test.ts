@@ -1,5 +1,5 @@
 import t from "tap";
-import { type Calendar, systemCalendar, windowOf } from "../../src/limits/windows.ts";
+import { type Calendar, findWindow, systemCalendar } from "../../src/limits/windows.ts";
 import { zoneCalendar } from "../../src/shared/calendar.ts";
 
 const HOUR = 3_600_000;
@@ -18,7 +18,7 @@ const ZONES = [
 function windowsIn(calendar: Calendar): unknown[] {
   const windows: unknown[] = [];
   for (let time = Date.UTC(2010, 0, 1); time < Date.UTC(2013, 0, 1); time += 29 * HOUR + 7000)
-    windows.push([windowOf("day", time, calendar), windowOf("month", time, calendar)]);
+    windows.push([findWindow("day", time, calendar), findWindow("month", time, calendar)]);
   return windows;
 }
 

@@ -5,7 +5,7 @@ import { connect } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { StartFailure } from "../../src/core/errors.ts";
+import { StartError } from "../../src/core/errors.ts";
 import { looksLikeCredential } from "../../src/core/redact.ts";
 import { hashToken, tokenShape } from "../../src/core/token.ts";
 import { newHome } from "../doubles/command.ts";
@@ -52,11 +52,11 @@ async function twoTools(t: Test) {
 }
 
 /** Why a daemon with this configuration does not start. */
-async function failureOf(t: Test, config: string): Promise<StartFailure> {
+async function failureOf(t: Test, config: string): Promise<StartError> {
   try {
     await startUnderTest(t, config, { home: await newHome(t) });
   } catch (error) {
-    if (error instanceof StartFailure) return error;
+    if (error instanceof StartError) return error;
     throw error;
   }
   throw new Error("it started");

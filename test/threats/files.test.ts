@@ -4,7 +4,7 @@ import t, { type Test } from "tap";
 import { createContext } from "../../src/cli/service/context.ts";
 import { specFor } from "../../src/cli/service/install.ts";
 import { loadConfig } from "../../src/config/load.ts";
-import { StartFailure } from "../../src/core/errors.ts";
+import { StartError } from "../../src/core/errors.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { LaunchctlRecorder } from "../doubles/launchctl-recorder.ts";
@@ -15,11 +15,11 @@ import { createSystemctl } from "../doubles/systemctl-script.ts";
 const REST = 'listen: "localhost:0"\ngateway: http://127.0.0.1:9/v1\n';
 
 /** Why a daemon does not start in this folder. */
-async function failureIn(t: Test, home: string): Promise<StartFailure> {
+async function failureIn(t: Test, home: string): Promise<StartError> {
   try {
     await startUnderTest(t, null, { home });
   } catch (error) {
-    if (error instanceof StartFailure) return error;
+    if (error instanceof StartError) return error;
     throw error;
   }
   throw new Error("it started");

@@ -79,7 +79,7 @@ function describeRules(command: Command, path: readonly string[]): Rule[] {
         HELP,
       ],
       argument:
-        argument === undefined ? null : named(fixedChoices(argument.argChoices) ?? valuesOf(argument.name())),
+        argument === undefined ? null : named(fixedChoices(argument.argChoices) ?? findValues(argument.name())),
     },
     ...inner.flatMap((each) => describeRules(each, [...path, each.name()])),
   ];
@@ -91,7 +91,7 @@ function optionGrammar(option: Option): OptionGrammar {
   const { long = null, short = null, description, required, optional, argChoices } = option;
   const takesValue = required || optional;
   const named = /<([^>]+)>|\[([^\]]+)\]/.exec(option.flags);
-  const values = fixedChoices(argChoices) ?? valuesOf(option.attributeName(), named?.[1] ?? named?.[2] ?? "");
+  const values = fixedChoices(argChoices) ?? findValues(option.attributeName(), named?.[1] ?? named?.[2] ?? "");
   return { long, short, description, values: takesValue ? values : null };
 }
 
@@ -100,7 +100,7 @@ function fixedChoices(choices: readonly string[] | undefined): Values | null {
 }
 
 /** By the name of the argument, which is the same in every command. */
-function valuesOf(...names: readonly string[]): Values {
+function findValues(...names: readonly string[]): Values {
   const is = (...wanted: readonly string[]) => names.some((name) => wanted.includes(name));
   if (is("file", "config", "output")) return { kind: "files" };
   if (is("url")) return { kind: "anything" };

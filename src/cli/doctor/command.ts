@@ -40,7 +40,7 @@ export function formatFindings(findings: readonly Finding[], width: number): str
     for (const finding of findings) if (finding.about === about) lines.push(...findingLines(finding, width));
     lines.push("");
   }
-  return `${lines.join("\n")}\n${summaryOf(findings)}\n`;
+  return `${lines.join("\n")}\n${summarize(findings)}\n`;
 }
 
 function findingLines({ level, what, next }: Finding, width: number): string[] {
@@ -51,7 +51,7 @@ function findingLines({ level, what, next }: Finding, width: number): string[] {
   return [`  ${name}  ${first}`, ...rest.map((line) => `${INDENT}${line}`)];
 }
 
-function summaryOf(findings: readonly Finding[]): string {
+function summarize(findings: readonly Finding[]): string {
   const countOf = (level: FindingLevel) => findings.filter((finding) => finding.level === level).length;
   const problems = countOf("problem");
   const warnings = countOf("warning");

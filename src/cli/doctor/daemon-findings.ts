@@ -6,7 +6,7 @@ import type { GatewayStatus, KeyChangeStatus, Status, UsageStatus } from "../../
 import { type ToolStatus, usedUpLimit } from "../../control/tool-status.ts";
 import { advice } from "../../core/advice.ts";
 import type { Paths } from "../../core/paths.ts";
-import { portOwner } from "../../core/process-lookup.ts";
+import { describePortOwner } from "../../core/process-lookup.ts";
 import { version } from "../../core/version.ts";
 import { aboutTool, type Finding } from "../../doctor/findings.ts";
 import { sharedFindings } from "../../doctor/shared-findings.ts";
@@ -21,7 +21,7 @@ import {
 } from "../mirror/messages.ts";
 import { answeringManager, type ServiceContext } from "../service/context.ts";
 import { examineService } from "../service/status.ts";
-import { describeFailure } from "../status.ts";
+import { describeFailing } from "../status.ts";
 import { ago, fileSize } from "../ui/units.ts";
 
 /* Findings about the daemon, the service, and what only the running daemon knows. */
@@ -85,8 +85,7 @@ async function startFindings(paths: Paths, listen: Listen | null): Promise<Findi
   }
   const port = listen?.port ?? 0;
   if (port !== 0 && (await isTaken(port))) {
-    const owner = await portOwner(port);
-    const by = owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
+    const by = await describePortOwner(port);
     const next = "stop it, or change listen in config.yaml";
     findings.push(aboutDaemon("problem", "port", `port ${port} is taken by ${by}`, next));
   }
@@ -160,7 +159,7 @@ function unfinishedChange({ tool, why, next }: KeyChangeStatus): Finding {
 
 /** Only a warning, because doctor's own probe finds out whether the gateway answers now. */
 function failingGateway(gateway: GatewayStatus, now: number): Finding[] {
-  const failing = describeFailure(gateway, now);
+  const failing = describeFailing(gateway, now);
   if (failing === null) return [];
   const what = `according to its tools' last requests: ${failing}`;
   return [{ id: "gateway", level: "warning", about: `gateway ${gateway.name}`, what, next: null }];

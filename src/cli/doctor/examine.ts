@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { configCautions } from "../../config/cautions.ts";
 import { loadConfig } from "../../config/load.ts";
-import type { Problem } from "../../config/problems.ts";
+import type { ConfigProblem } from "../../config/problems.ts";
 import type { Config, Tool } from "../../config/schema.ts";
 import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import type { KeyState } from "../../config/snapshot.ts";
@@ -116,7 +116,7 @@ async function readKeysHere(
   };
 }
 
-function keyCautions(config: Config, keys: KeysHere | null): Problem[] {
+function keyCautions(config: Config, keys: KeysHere | null): ConfigProblem[] {
   return configCautions(config, (tool) => {
     const known = keys?.keyOf(tool);
     return known?.state === "ready" ? known.key : null;

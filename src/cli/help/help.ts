@@ -3,7 +3,7 @@ import { commandName, typeable } from "../../core/command-name.ts";
 import { nearest } from "../../core/nearest.ts";
 import { version } from "../../core/version.ts";
 import { stdio } from "../ui/stdio.ts";
-import { screenOf } from "../ui/terminal.ts";
+import { readScreen } from "../ui/terminal.ts";
 import { printableLines, wrap } from "../ui/text.ts";
 import { EXAMPLES } from "./examples.ts";
 
@@ -93,7 +93,7 @@ function usageError(text: string, command: Command): string {
     if (meant !== null) next = `${commandName()} ${meant}`;
   } else if (path !== "keybearer")
     lines.push(`usage: ${commandName()}${path.slice("keybearer".length)} ${command.usage()}`.trimEnd());
-  const { width } = screenOf(stdio().env, stdio().stderr.columns);
+  const { width } = readScreen(stdio().env, stdio().stderr.columns);
   const shown = lines.map((line) => wrap(line, width)).join("\n");
   return `${printableLines(shown)}\n→ ${next}\n`;
 }

@@ -76,7 +76,7 @@ interface Side {
 
 /** Two lines per row, ours above theirs, and the reason below. */
 export function diffLines(rows: readonly ComparedRow[], now: number, width: number): string[] {
-  const sides = rows.flatMap((row) => [oursOf(row, now), theirsOf(row, now)]);
+  const sides = rows.flatMap((row) => [formatOurs(row, now), formatTheirs(row, now)]);
   const { text, number } = columnsFor(sides);
   const table = layoutTable(
     [
@@ -104,7 +104,7 @@ export function diffLines(rows: readonly ComparedRow[], now: number, width: numb
   return lines;
 }
 
-function oursOf({ record, verdict }: ComparedRow, now: number): Side {
+function formatOurs({ record, verdict }: ComparedRow, now: number): Side {
   if (record === null) return { ...EMPTY_SIDE, verdict, side: "ours", model: "did not pass here" };
   return {
     verdict,
@@ -112,12 +112,12 @@ function oursOf({ record, verdict }: ComparedRow, now: number): Side {
     time: timeOfDay(record.started_at, now, true),
     tool: record.tool ?? "-",
     model: record.model ?? "-",
-    ...tokensOf(record),
+    ...formatAllTokens(record),
     cost: costInWords(record.cost_microdollars),
   };
 }
 
-function theirsOf({ row }: ComparedRow, now: number): Side {
+function formatTheirs({ row }: ComparedRow, now: number): Side {
   if (row === null) return { ...EMPTY_SIDE, side: "theirs", model: "not listed" };
   return {
     verdict: "",
@@ -125,7 +125,7 @@ function theirsOf({ row }: ComparedRow, now: number): Side {
     time: timeOfDay(row.at, now, true),
     tool: row.key ?? row.key_ref ?? "-",
     model: row.model ?? "-",
-    ...tokensOf(row),
+    ...formatAllTokens(row),
     cost: costInWords(row.billed_microdollars),
   };
 }
@@ -147,7 +147,7 @@ type Tokens = Pick<
   "input_tokens" | "cache_read_tokens" | "cache_write_tokens" | "output_tokens"
 >;
 
-function tokensOf(tokens: Tokens): Pick<Side, "input" | "cache" | "output"> {
+function formatAllTokens(tokens: Tokens): Pick<Side, "input" | "cache" | "output"> {
   const { cache_read_tokens: read, cache_write_tokens: written } = tokens;
   const cache = read === null && written === null ? null : (read ?? 0) + (written ?? 0);
   return {
@@ -169,7 +169,7 @@ export function formatCompared(compared: ComparedRow, width: number): string {
   if (candidate !== undefined) lines.push(`it may be our request ${candidate.id}, which is shown beside it`);
   else if (record === null) lines.push("nothing of ours: it did not pass here");
   if (row === null) lines.push("nothing of theirs: the console does not list it");
-  const fields = fieldsOf(compared).filter(([, ours, theirs]) => ours !== null || theirs !== null);
+  const fields = listFields(compared).filter(([, ours, theirs]) => ours !== null || theirs !== null);
   const shown = [...lines.map((line) => wrap(printable(line), width)), "", ...fieldLines(fields, width)];
   return `${shown.join("\n")}\n`;
 }
@@ -217,7 +217,7 @@ function formatVerdict({ verdict, row }: ComparedRow): string {
 
 type Field = readonly [name: string, ours: string | null, theirs: string | null];
 
-function fieldsOf({ row, record: own, candidate }: ComparedRow): Field[] {
+function listFields({ row, record: own, candidate }: ComparedRow): Field[] {
   const record = own ?? candidate ?? null;
   const ids = Object.entries(record?.gateway_ids ?? {}).map(([name, id]) => `${name}: ${id}`);
   const tokens = (name: string, field: keyof Tokens): Field => [
@@ -241,12 +241,12 @@ function fieldsOf({ row, record: own, candidate }: ComparedRow): Field[] {
     ["took", totalTime(record), durationOrNull(row?.duration_ms)],
     ["machine", record?.machine ?? null, null],
     ["tool", record?.tool ?? null, null],
-    ["key", record?.key ?? null, keyOf(row)],
+    ["key", record?.key ?? null, formatKey(row)],
     ["group", null, row?.group ?? null],
     ["model", record?.model ?? null, row?.model ?? null],
     ["endpoint", null, row?.endpoint ?? null],
     ["stream", yesOrNo(record?.stream), yesOrNo(row?.stream)],
-    ["end", endOf(record), null],
+    ["end", formatEnd(record), null],
     tokens("input", "input_tokens"),
     tokens("cache read", "cache_read_tokens"),
     tokens("cache written", "cache_write_tokens"),
@@ -261,12 +261,12 @@ function fieldsOf({ row, record: own, candidate }: ComparedRow): Field[] {
   ];
 }
 
-function keyOf(row: ComparedRow["row"]): string | null {
+function formatKey(row: ComparedRow["row"]): string | null {
   if (row === null) return null;
   return row.key_ref === null ? row.key : `${row.key ?? "not known here"} (${row.key_ref})`;
 }
 
-function endOf(record: ComparedRecord | null): string | null {
+function formatEnd(record: ComparedRecord | null): string | null {
   if (record === null) return null;
   const { end, status } = record;
   return `${end ?? "still running"}${status === null ? "" : `, ${status}`}`;

@@ -4,7 +4,7 @@ import type { ConsoleLogin } from "../../config/schema.ts";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { withNext } from "../../core/display.ts";
+import { type Problem, withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { LoginAnswer, LoginRequest } from "../../mirror/login.ts";
@@ -111,9 +111,7 @@ function noSuchAccount(gateway: string, typed: string | undefined, logins: reado
   return `${what}. choose one:\n${commands.join("\n")}`;
 }
 
-type Given =
-  | { readonly credentials: LoginRequest }
-  | { readonly problem: string; readonly next: string | null };
+type Given = { readonly credentials: LoginRequest } | Problem;
 
 /** Asks for what this kind of console needs, except for what config.yaml has already. */
 export async function askCredentials(

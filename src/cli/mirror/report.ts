@@ -110,7 +110,7 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
     number("requests", 2, ({ requests }) => exact(requests)),
     number("ours", 0, (tool) => costInWords(tool.ours_microdollars, tool.ours_unknown)),
     number("theirs", 0, (tool) => costInWords(tool.theirs_microdollars, tool.theirs_unknown)),
-    number("difference", 1, differenceOf),
+    number("difference", 1, formatDifference),
     ...(hasForeign
       ? [
           number("foreign", 0, (tool) => exact(tool.foreign)),
@@ -127,7 +127,7 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
   return ["", renderTable(columns, width), ""];
 }
 
-function differenceOf(tool: ToolMoney): string {
+function formatDifference(tool: ToolMoney): string {
   const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
   if (ours === null || theirs === null || tool.ours_unknown + tool.theirs_unknown > 0)
     return costInWords(null);

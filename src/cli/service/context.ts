@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell } from "../../core/display.ts";
+import { type Problem, quoteForShell, withNextBelow } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { packageFolder } from "../../core/version.ts";
@@ -156,4 +156,9 @@ export async function reachManager({ manager, platform }: ServiceContext): Promi
     );
   const answer = await manager.available();
   return answer.ok ? manager : failNull(`${answer.problem}\n${answer.next}`, EXIT.failed);
+}
+
+/** What the manager did not do, and what to type. */
+export function describeResult({ problem, next }: Problem): string {
+  return withNextBelow({ problem, next: next ?? advice.serviceStatus() });
 }

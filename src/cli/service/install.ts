@@ -2,7 +2,7 @@ import { existsSync, realpathSync } from "node:fs";
 import type { Config } from "../../config/schema.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell, withNext } from "../../core/display.ts";
+import { quoteForShell, withNext, withNextBelow } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
@@ -84,7 +84,7 @@ async function prepareInstall(context: InstallContext, dryRun: boolean): Promise
   noteIneffective();
   const before = await manager.state();
   const { file } = before;
-  if (file.kind === "foreign") return failNull(`${file.problem}\n→ ${file.next}\n${UNCHANGED}`, EXIT.failed);
+  if (file.kind === "foreign") return failNull(`${withNextBelow(file)}\n${UNCHANGED}`, EXIT.failed);
   const notifier = manager.kind === "systemd" ? findNotifyProblem() : null;
   if (notifier !== null) return failNull(`${withNext(notifier)}\n${UNCHANGED}`, EXIT.failed);
   const conflict = await startConflict(paths, config, before);
@@ -102,7 +102,7 @@ async function printDryRun(
   verbose: boolean,
 ): Promise<void> {
   const plan = await manager.planInstall(spec);
-  if (!plan.ok) return fail(`${plan.problem}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+  if (!plan.ok) return fail(`${withNextBelow(plan)}\n${UNCHANGED}`, EXIT.failed);
   const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
   printLines(missing.map((folder) => `would create the folder ${folder}`));
   printSteps(plan.steps, verbose);
@@ -127,9 +127,9 @@ async function performInstall(
   );
   if (variables.none && !yes && !(await confirmWithoutKeys())) return;
   const plan = await manager.planInstall(spec);
-  if (!plan.ok) return fail(`${plan.problem}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+  if (!plan.ok) return fail(`${withNextBelow(plan)}\n${UNCHANGED}`, EXIT.failed);
   const result = await withDrainProgress(manager.apply(plan.steps), paths, before.pid);
-  if (!result.ok && result.next !== null) return fail(`${result.problem}\n→ ${result.next}`, EXIT.failed);
+  if (!result.ok && result.next !== null) return fail(withNextBelow(result), EXIT.failed);
   if (result.ok) printWritten(plan, manager.file);
   if (result.ok && before.file.kind === "ours" && before.file.service.config !== paths.config)
     printText(`it used ${before.file.service.config} before, and uses ${paths.config} now`);

@@ -10,6 +10,7 @@ import { printable } from "../ui/text.ts";
 import {
   answeringManager,
   type ContextOptions,
+  describeResult,
   installedContext,
   type ServiceManager,
   serviceHere,
@@ -51,7 +52,7 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
   const result =
     service === null ? await readLogFile(context.run, file, request) : await service.logs(request);
   process.off("SIGINT", onSignal).off("SIGTERM", onSignal);
-  if (!result.ok) fail(`${result.problem}\n→ ${result.next ?? advice.serviceStatus()}`, EXIT.failed);
+  if (!result.ok) fail(describeResult(result), EXIT.failed);
 }
 
 /** The last lines of the log, to print below an error; or why there are none. */

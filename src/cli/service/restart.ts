@@ -7,9 +7,10 @@ import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
+import { withNextBelow } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { type Paths, prepareFolders } from "../../core/paths.ts";
-import { portOwner } from "../../core/process-lookup.ts";
+import { describeOwner, portOwner } from "../../core/process-lookup.ts";
 import { isHealthy } from "../../service/health.ts";
 import type { Result, ServiceState } from "../../service/service.ts";
 import type { InstalledService } from "../../service/spec.ts";
@@ -31,7 +32,7 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   const { file } = before;
   if (file.kind === "none")
     return fail(`the service is not installed → ${advice.serviceInstall()}`, EXIT.failed);
-  if (file.kind === "foreign") return fail(`${file.problem}\n→ ${file.next}`, EXIT.failed);
+  if (file.kind === "foreign") return fail(withNextBelow(file), EXIT.failed);
   const wasRunning = before.active === "running";
   const kept = wasRunning ? "the service was not restarted and still runs" : "the service was not started";
   const config = await startableConfig(file.service, paths, kept);
@@ -137,8 +138,7 @@ export async function startConflict(
   const owner = await portOwner(port);
   // The service itself, which does not answer on its socket yet.
   if (owner !== null && owner.pid === state.pid) return null;
-  const by = owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
-  const message = `port ${port} is taken by ${by} → stop it, or change listen in config.yaml`;
+  const message = `port ${port} is taken by ${describeOwner(owner)} → stop it, or change listen in config.yaml`;
   return { message, exitCode: EXIT.portTaken };
 }
 

@@ -1,4 +1,4 @@
-import { existsSync, realpathSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/schema.ts";
@@ -20,6 +20,7 @@ import {
   NO_NAMESPACES_COST,
   stopSecondsFor,
 } from "../../service/spec.ts";
+import { isSameFile } from "../config-change.ts";
 import { formatNote, type Note, printJson, printLayout } from "../ui/messages.ts";
 import { setExitCode } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
@@ -38,14 +39,14 @@ const INSTALL = advice.serviceInstall();
 const RESTART = advice.serviceRestart();
 const LOGS = advice.serviceLogs();
 
-export interface ServiceNote extends Note {
+interface ServiceNote extends Note {
   /** A stable name for programs. */
   readonly id: string;
   /** It keeps the service from serving, now or after its next start. */
   readonly grave: boolean;
 }
 
-export interface ServiceReport {
+interface ServiceReport {
   readonly kind: ServiceManager["kind"];
   readonly path: string;
   readonly state: ServiceState;
@@ -93,7 +94,7 @@ export async function examineService(
     notes.push(note("foreign", true, state.file.problem, state.file.next));
   }
   if (installed !== null) {
-    notes.push(...fileNotes(installed, state, context));
+    notes.push(...(await fileNotes(installed, state, context)));
     const { home } = context.paths;
     const { config } = await loadConfig(installed.config, { home, strict: false });
     if (config !== null) notes.push(...configNotes(config, installed, report));
@@ -108,25 +109,20 @@ function note(id: string, grave: boolean, what: string, next: string | null): Se
 }
 
 /** Whether the next start will find what the service file names. */
-function fileNotes(
+async function fileNotes(
   installed: InstalledService,
   { enabled }: ServiceState,
   context: ServiceContext,
-): ServiceNote[] {
+): Promise<ServiceNote[]> {
   const { paths, env } = context;
-  const { node, main, config, environment, format } = installed;
+  const { node, main, environment, format } = installed;
   const notes: ServiceNote[] = [];
   if (!existsSync(node)) notes.push(note("node", true, `node is no longer at ${node}`, INSTALL));
-  else if (!isSameFile(node, context.node))
+  else if (!(await isSameFile(node, context.node)))
     notes.push(note("node", false, `it starts ${node}, and this command runs on ${context.node}`, INSTALL));
   if (!existsSync(main)) notes.push(note("package", true, `keybearer is no longer at ${main}`, INSTALL));
-  else if (!isSameFile(main, context.main))
+  else if (!(await isSameFile(main, context.main)))
     notes.push(note("package", false, `it starts another copy, ${main}; this is ${context.main}`, INSTALL));
-  // The file was named at the installation, so only a file that is named now can be a mistake.
-  if (config !== paths.config && paths.explicit) {
-    const next = advice.serviceInstall(quoteForShell(paths.config));
-    notes.push(note("config", false, `it uses ${config}, and not ${paths.config}`, next));
-  }
   if (env.KEYBEARER_HOME && installedPaths(installed, context).socket !== paths.socket) {
     const folder = environment.KEYBEARER_HOME ?? "the usual folders";
     const what = `its files are in ${folder}, and this shell has another KEYBEARER_HOME`;
@@ -160,14 +156,6 @@ function configNotes(
   return notes;
 }
 
-function isSameFile(one: string, other: string): boolean {
-  try {
-    return realpathSync(one) === realpathSync(other);
-  } catch {
-    return false;
-  }
-}
-
 /** A `process:` that was added after the installation shuts its tool out, and nothing else says why. */
 function processNote(config: Config, { file, inNamespace }: ServiceState): ServiceNote | null {
   const inside = inNamespace ?? (file.kind === "ours" && file.service.namespaces);
@@ -198,9 +186,7 @@ function runNotes(report: Omit<ServiceReport, "notes">, check: string): ServiceN
   if (active !== "running")
     return [note(active, false, `it is ${active}`, `${advice.serviceStatus()}, in a moment`)];
   if (!asked.ok || !answers) return [note("silent", true, "it runs, but does not answer", LOGS)];
-  if (asked.value.version === version()) return [];
-  const what = `the daemon is keybearer ${asked.value.version}, this command is keybearer ${version()}`;
-  return [note("version", false, what, RESTART)];
+  return [];
 }
 
 /** The tools whose `command:` fails because of the unit's restrictions. */

@@ -7,7 +7,7 @@ import { type Config, describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell } from "../../core/display.ts";
+import { quoteForShell, withNextBelow } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { fail, print, printText } from "../ui/messages.ts";
@@ -15,6 +15,7 @@ import { confirm } from "../ui/prompts.ts";
 import { isInteractive } from "../ui/terminal.ts";
 import {
   type ContextOptions,
+  describeResult,
   installedContext,
   reachManager,
   type ServiceContext,
@@ -57,7 +58,7 @@ export async function uninstall(options: UninstallOptions, overrides: ContextOpt
 
 async function printDryRun(manager: ServiceManager | null, purge: Purge | null): Promise<void> {
   const plan = await manager?.planRemoval();
-  if (plan?.ok === false) return fail(`${plan.problem}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+  if (plan?.ok === false) return fail(`${withNextBelow(plan)}\n${UNCHANGED}`, EXIT.failed);
   if (plan !== undefined && plan.steps.length > 0) printSteps(plan.steps);
   else printText("the service is not installed");
   if (purge !== null) printPurge(purge, "would remove");
@@ -67,7 +68,7 @@ async function printDryRun(manager: ServiceManager | null, purge: Purge | null):
 async function removeService(context: ServiceContext, manager: ServiceManager): Promise<boolean> {
   const plan = await manager.planRemoval();
   if (!plan.ok) {
-    fail(`${plan.problem}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+    fail(`${withNextBelow(plan)}\n${UNCHANGED}`, EXIT.failed);
     return false;
   }
   if (plan.steps.length === 0) {
@@ -78,7 +79,7 @@ async function removeService(context: ServiceContext, manager: ServiceManager): 
   const { pid } = await manager.state();
   const result = await withDrainProgress(manager.apply(plan.steps), context.paths, pid);
   if (!result.ok) {
-    fail(`${result.problem}\n→ ${result.next ?? advice.serviceStatus()}`, EXIT.failed);
+    fail(describeResult(result), EXIT.failed);
     return false;
   }
   printText(`the service is stopped, and ${manager.file} is removed`);
@@ -163,8 +164,7 @@ const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(
   `^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp|\\.config\\.edit\\.${HEX}\\.yaml)$`,
 );
-/** log-end.json is of earlier versions. */
-const FACT = "(?:trust|log-end|token-uses|consoles|key-calls|key-changes|shared)\\.json";
+const FACT = "(?:trust|token-uses|consoles|key-calls|key-changes|shared)\\.json";
 const ASIDE = "\\.set-aside-[\\dTZ-]+";
 const FACTS = new RegExp(`^(?:${FACT}(?:\\.tmp|${ASIDE})?|\\.${FACT}\\.${HEX}\\.tmp)$`);
 const DAYS = new RegExp(`^\\d{4}-\\d\\d-\\d\\d\\.jsonl(?:\\.gz)?(?:\\.tmp|${ASIDE})?$`);

@@ -1,17 +1,15 @@
 import type { Config, Tool } from "../../config/schema.ts";
 import { consoleSources } from "../../config/snapshot.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell } from "../../core/display.ts";
+import { type Problem, quoteForShell } from "../../core/display.ts";
 import type { ServiceSpec } from "../../service/spec.ts";
 import type { ServiceContext, ServiceManager } from "./context.ts";
 
 /* The variables with keys and secrets that a service will not have: it does not see those of the shell. */
 
-interface VariableNote {
+interface VariableNote extends Problem {
   /** tool codex, the console of main */
   readonly whose: string;
-  readonly problem: string;
-  readonly next: string;
 }
 
 interface VariableCheck {

@@ -23,7 +23,7 @@ import { chooseStore, storeNamedKey } from "./store-key.ts";
 import { newKey, tryKey } from "./take-key.ts";
 import { tokenFor } from "./token.ts";
 
-export interface AddOptions extends ToolOptions {
+interface AddOptions extends ToolOptions {
   readonly keyStdin?: boolean;
   readonly from?: string;
   readonly store?: string;
@@ -97,10 +97,10 @@ function keyWindows(text: string): KeySettings["windows"] | null {
 /** The key's own settings, which the console enforces. A text says what is wrong with the options. */
 function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings | string {
   const money = quota === undefined ? null : parseDollars(withDollarSign(quota));
-  if (money !== null && "problem" in money) return `--quota: ${money.problem} → ${money.next}`;
+  if (money !== null && "problem" in money) return `--quota: ${withNext(money)}`;
   if (money?.value === 0) return "--quota: a key that may spend nothing is of no use → --quota 20";
   const end = expires === undefined ? null : moment(expires);
-  if (end !== null && "problem" in end) return `--expires: ${end.problem} → ${end.next}`;
+  if (end !== null && "problem" in end) return `--expires: ${withNext(end)}`;
   if (end !== null && end.value <= Date.now()) return "--expires: this is in the past → --expires 90d";
   const windows = rate === undefined ? [] : keyWindows(rate);
   if (windows === null || windows.some(({ most }) => most === 0)) return RATE_HELP;

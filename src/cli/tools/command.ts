@@ -131,7 +131,7 @@ export function addCommand(): Command {
     .action(async (...given: Parameters<typeof add>) => (await import("./add.ts")).add(...given));
 }
 
-export function rotateCommand(): Command {
+function rotateCommand(): Command {
   return withKey(new Command("rotate"))
     .description("give a tool a new key, and print the fingerprints of the old and the new one")
     .argument("[tool]", "name of the tool")

@@ -1,15 +1,14 @@
 import { formatScalar } from "../../config/edit-layout.ts";
 import { parseConfig } from "../../config/parse.ts";
 import type { KeySource } from "../../config/schema.ts";
+import type { Problem } from "../../core/display.ts";
 import type { Paths } from "../../core/paths.ts";
 import { isInside, type KeyReading, readKey } from "../../keys/sources.ts";
 import { stdio } from "../ui/stdio.ts";
 
 /* Keys that are somewhere already: where config.yaml or `--from` says. */
 
-export type From =
-  | { readonly source: KeySource }
-  | { readonly problem: string; readonly next: string | null };
+type From = { readonly source: KeySource } | Problem;
 
 /** Parses `--from` as config.yaml is parsed. It may be a key by mistake, so it is never printed. */
 export function readFrom(text: string, home: string): From {

@@ -206,5 +206,5 @@ function nextTime(hour: number, minute: number, now: number): number {
 function read<T>(reader: Reader<T>, text: string, option: string): Value<T> {
   const reading = reader(text);
   if ("value" in reading) return reading;
-  return { problem: `${option}: ${reading.problem}${reading.next === undefined ? "" : `: ${reading.next}`}` };
+  return { problem: `${option}: ${reading.problem}${reading.next === null ? "" : `: ${reading.next}`}` };
 }

@@ -38,14 +38,14 @@ export function limitLines(
     ),
   ].filter(({ cells }) => cells.some((cell) => cell !== ""));
   const { lines } = layoutTable(columns, width - INDENT.length);
-  return limits.map((limit, at) => [`${INDENT}${lines[at + 1] ?? ""}`, ...detailsOf(limit, width)]);
+  return limits.map((limit, at) => [`${INDENT}${lines[at + 1] ?? ""}`, ...formatDetails(limit, width)]);
 }
 
 /**
  * incl. $0.10 estimated, $0.48 reserved for requests in flight. Of a shared limit each machine's part: laptop 12, desktop 8
  * and 4 reserved. None: there is nothing to add.
  */
-function detailsOf(status: LimitStatus, width: number): string[] {
+function formatDetails(status: LimitStatus, width: number): string[] {
   // A daemon from before an update sends no machines.
   const { limit, machines = [] } = status;
   const { estimated, held } = statusFigures(status);

@@ -7,7 +7,7 @@ import { DAY_MS, dollars, exactDollars, HOUR_MS } from "../../core/units.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
-import { consoleFacts, usedOf } from "../keys.ts";
+import { formatConsoleFacts, formatUsed } from "../keys.ts";
 import { fail, formatNote, type Note, printJson, printLayout } from "../ui/messages.ts";
 import { commandPaths } from "../ui/stdio.ts";
 import { columnsFor, layoutTable, type Table } from "../ui/table.ts";
@@ -55,12 +55,12 @@ export function listInWords(tools: readonly ToolStatus[], now: number, screen: S
       ...consoleLines(tool.console ?? null, now, screen.width),
     );
   if (note !== null) lines.push(note);
-  const notes = tools.flatMap((tool) => notesOf(tool, now));
+  const notes = tools.flatMap((tool) => listNotes(tool, now));
   if (notes.length > 0) lines.push("", ...notes.map((note) => formatNote(note, screen.width)));
   return `${lines.join("\n")}\n`;
 }
 
-function notesOf(tool: ToolStatus, now: number): Note[] {
+function listNotes(tool: ToolStatus, now: number): Note[] {
   const { name, state, why, next, expires } = tool;
   const notes: Note[] = [];
   if (next !== null) notes.push({ what: `${name}: ${why}`, next });
@@ -110,8 +110,8 @@ export function consoleLines(facts: ToolConsoleFacts | null, now: number, width:
   if (facts === null) return [];
   const parts = [
     ...(facts.state === "active" || facts.state === "unknown" ? [] : [`key ${facts.state}`]),
-    ...quotaOf(facts),
-    ...consoleFacts(facts, now),
+    ...formatQuota(facts),
+    ...formatConsoleFacts(facts, now),
     ...(facts.balance === null ? [] : [`balance ${dollars(facts.balance)}`]),
   ];
   if (parts.length === 0) return [];
@@ -122,7 +122,7 @@ export function consoleLines(facts: ToolConsoleFacts | null, now: number, width:
     .map((line) => `${INDENT}${line}`);
 }
 
-function quotaOf({ quota, quota_used: used }: ToolConsoleFacts): string[] {
+function formatQuota({ quota, quota_used: used }: ToolConsoleFacts): string[] {
   if (quota === null) return used === null || used === 0 ? [] : [`${dollars(used)} used`];
-  return used === null ? [`quota ${exactDollars(quota)}`] : [`${usedOf(used, quota)} used`];
+  return used === null ? [`quota ${exactDollars(quota)}`] : [`${formatUsed(used, quota)} used`];
 }

@@ -93,7 +93,7 @@ export async function rotateSeveral(
 ): Promise<void> {
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const age = olderThan === undefined ? { value: 0 } : parseDuration(olderThan);
-  if ("problem" in age) return fail(`--older-than: ${age.problem} → ${age.next}`, EXIT.usage);
+  if ("problem" in age) return fail(`--older-than: ${withNext(age)}`, EXIT.usage);
   const access = await checkConsoleAccess(paths, null);
   if (!access.ok) return fail(withNext(access), EXIT.failed);
   const asked = await askConsoles<KeysAnswer>(paths, "GET", "/keys");

@@ -49,7 +49,7 @@ export interface RotateOptions {
   readonly config?: string;
 }
 
-export interface Rotation {
+interface Rotation {
   readonly paths: Paths;
   readonly config: Config;
   readonly tool: Tool;
@@ -245,12 +245,12 @@ async function settleOldKey(
   effect: Effect,
   old: Secret | null,
 ): Promise<void> {
-  const isHeld = effect.state === "in force" && effect.tool?.state === "needs-trust";
+  const held = effect.state === "in force" && effect.tool?.state === "needs-trust" ? effect.tool : null;
   if (effect.state === "not in force") fail(`but ${effect.problem}`, EXIT.failed);
-  else if (isHeld) fail(`but ${effect.tool?.why} → ${effect.tool?.next}`, EXIT.failed);
+  else if (held !== null) fail(`but ${withNext({ problem: held.why ?? "the key is held", next: held.next })}`, EXIT.failed);
   else if (effect.state === "in force")
     notice("the running keybearer uses it from the next request on; those in flight finish with the old one");
-  const doubt = isHeld ? "the new one is held" : doubtAbout(taken, effect);
+  const doubt = held !== null ? "the new one is held" : doubtAbout(taken, effect);
   if (old === null) return;
   await deleteOldKey(rotation, doubt);
   if (doubt !== null || taken.key.equals(old)) return;

@@ -21,7 +21,7 @@ import { deferSignals } from "../ui/signals.ts";
 import { stdio } from "../ui/stdio.ts";
 import type { NewKey } from "./take-key.ts";
 
-export interface StoreOptions {
+interface StoreOptions {
   readonly store?: string;
   readonly yes?: boolean;
 }

@@ -71,7 +71,7 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
   }
 }
 
-export interface Tried {
+interface Tried {
   /** null: not asked, or not accepted. */
   readonly models: readonly string[] | null;
 }
@@ -115,8 +115,8 @@ async function readKeyText({ tool, gateway, inputs }: KeyRequest): Promise<strin
 function findKeyProblem(text: string): string | null {
   if (text.startsWith("kb_"))
     return "this is a token of keybearer's own, not a gateway's key: copy the key from the gateway's console";
-  const fault = keyProblem(text);
-  return fault === null ? null : `incomplete key: ${fault}. copy it whole from the gateway's console`;
+  const problem = keyProblem(text);
+  return problem === null ? null : `incomplete key: ${problem}. copy it whole from the gateway's console`;
 }
 
 export function failUnchanged(problem: string): null {

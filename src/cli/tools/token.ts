@@ -86,7 +86,7 @@ export function tokenEntry(name: string, token: string): NewToken {
   return { name, hash: `sha256:${hashToken(token)}`, created };
 }
 
-export interface MadeToken {
+interface MadeToken {
   readonly entry: NewToken;
   /** To be shown once; null: the person has it already. */
   readonly made: string | null;

@@ -1,7 +1,7 @@
 import { typeable } from "../../core/command-name.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import { type Output, setExitCode, stdio } from "./stdio.ts";
-import { screenOf } from "./terminal.ts";
+import { readScreen } from "./terminal.ts";
 import { printable, textWidth, wrap } from "./text.ts";
 
 /*
@@ -82,7 +82,7 @@ export function indentedNote(note: Note, width: number): string[] {
 
 function writeText(stream: Output, sentences: readonly string[]): void {
   const width =
-    stream.isTTY === true ? screenOf(stdio().env, stream.columns).width : Number.POSITIVE_INFINITY;
+    stream.isTTY === true ? readScreen(stdio().env, stream.columns).width : Number.POSITIVE_INFINITY;
   for (const line of sentences.flatMap((text) => text.split("\n"))) {
     const arrow = line.indexOf(" → ");
     const note =

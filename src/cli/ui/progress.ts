@@ -1,5 +1,5 @@
 import { stdio } from "./stdio.ts";
-import { screenOf } from "./terminal.ts";
+import { readScreen } from "./terminal.ts";
 import { printable, truncate } from "./text.ts";
 
 /** One line on stderr that changes while a command works. Only on a terminal. */
@@ -10,7 +10,7 @@ export class ProgressLine {
     if (stdio().stderr.isTTY !== true || text === this.#shown) return;
     this.#shown = text;
     // A line as wide as the terminal would wrap on some, and could not be erased.
-    const { width } = screenOf(stdio().env, stdio().stderr.columns);
+    const { width } = readScreen(stdio().env, stdio().stderr.columns);
     stdio().stderr.write(`\r\u001b[K${truncate(printable(text), width - 1)}`);
   }
 

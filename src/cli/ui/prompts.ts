@@ -3,7 +3,7 @@ import { Writable } from "node:stream";
 import { EXIT } from "../../core/errors.ts";
 import { fail } from "./messages.ts";
 import { stdio } from "./stdio.ts";
-import { isInteractive, screenOf } from "./terminal.ts";
+import { isInteractive, readScreen } from "./terminal.ts";
 import { printable, textWidth, wrap } from "./text.ts";
 
 /**
@@ -105,7 +105,7 @@ function fitted(question: string, output: PromptOutput): string {
  */
 class PromptOutput extends Writable {
   readonly #terminal = stdio().stdout.isTTY === true ? stdio().stdout : stdio().stderr;
-  readonly columns = screenOf(stdio().env, this.#terminal.columns).width;
+  readonly columns = readScreen(stdio().env, this.#terminal.columns).width;
   readonly rows = this.#terminal.rows || 24;
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {

@@ -11,12 +11,12 @@ export interface Output extends Writable {
   hasColors?(): boolean;
 }
 
-export interface Input extends Readable {
+interface Input extends Readable {
   readonly isTTY?: boolean;
 }
 
 /** What a command reads and writes. */
-export interface Stdio {
+interface Stdio {
   readonly stdin: Input;
   readonly stdout: Output;
   readonly stderr: Output;

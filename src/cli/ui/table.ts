@@ -72,10 +72,10 @@ export function layoutTable(
   const count = kept[0]?.texts.length ?? 0;
   const lines = Array.from({ length: count }, (_, row) => renderRow(kept, widths, row));
   if (sum) lines.splice(-1, 0, widths.map((columnWidth) => "-".repeat(columnWidth)).join(GAP));
-  return { lines, note: noteOf(dropped, isShortened, width) };
+  return { lines, note: formatOmissions(dropped, isShortened, width) };
 }
 
-function noteOf(dropped: readonly string[], isShortened: boolean, width: number): string | null {
+function formatOmissions(dropped: readonly string[], isShortened: boolean, width: number): string | null {
   const names = dropped.filter((head) => head.trim() !== "");
   const facts = [
     ...(names.length === 0 ? [] : [`not shown: ${joinNames(names, 3)}`]),

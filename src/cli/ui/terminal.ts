@@ -8,7 +8,7 @@ export interface Screen {
 }
 
 /** `columns` is what the terminal says; a pipe says nothing, and then COLUMNS or 80 counts. */
-export function screenOf(env: NodeJS.ProcessEnv, columns: number | undefined): Screen {
+export function readScreen(env: NodeJS.ProcessEnv, columns: number | undefined): Screen {
   const fromEnv = /^\d{1,4}$/.test(env.COLUMNS ?? "") ? Number(env.COLUMNS) : 0;
   const width = columns || fromEnv || 80;
   const locale = env.LC_ALL || env.LC_CTYPE || env.LANG || "";
@@ -17,7 +17,7 @@ export function screenOf(env: NodeJS.ProcessEnv, columns: number | undefined): S
 
 /** The terminal behind stdout. */
 export function stdoutScreen(): Screen {
-  return screenOf(stdio().env, stdio().stdout.columns);
+  return readScreen(stdio().env, stdio().stdout.columns);
 }
 
 /** The width to wrap text at on stdout. A program that reads a pipe finds each text on one line. */

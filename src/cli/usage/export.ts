@@ -98,7 +98,7 @@ async function writeExport(filter: Filter, format: Format, stream: Writable): Pr
       const selected = { ...filter, machines: selectedMachines(machines, machine) };
       await writeRecords(db, selected, format, stream);
     } catch (error) {
-      // A full disk under the output is not a fault of the index. The caller reports it.
+      // A full disk under the output is not the index's problem. The caller reports it.
       if (stream.errored === null) throw error;
     }
   });

@@ -16,7 +16,7 @@ export interface FilterOptions {
   readonly machine?: readonly string[];
 }
 
-export type ParsedPeriod =
+type ParsedPeriod =
   | { readonly ok: true; readonly period: Period }
   | { readonly ok: false; readonly problem: string };
 

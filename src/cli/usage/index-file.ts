@@ -6,9 +6,9 @@ import { withNext } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
-import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
+import { type Connection, IndexError, openIndexForReading, toIndexError } from "../../usage/index/database.ts";
 import { readStamp, UsageIndex } from "../../usage/index/usage-index.ts";
-import { journalFiles, statOf } from "../../usage/journal/files.ts";
+import { journalFiles, readStat } from "../../usage/journal/files.ts";
 import { count } from "../../usage/reports/format.ts";
 import { fail, notice, print } from "../ui/messages.ts";
 import { ProgressLine } from "../ui/progress.ts";
@@ -51,15 +51,15 @@ export async function withIndex(
 export async function readIndex(
   paths: Paths,
   read: (db: IndexDatabase) => Promise<void> | void,
-): Promise<IndexFault | null> {
+): Promise<IndexError | null> {
   let connection: Connection | null = null;
   try {
     connection = openIndexForReading(paths.index);
     await read(connection.db);
     return null;
   } catch (error) {
-    const problem = indexFault(error);
-    if (!(problem instanceof IndexFault)) throw error;
+    const problem = toIndexError(error);
+    if (!(problem instanceof IndexError)) throw error;
     return problem;
   } finally {
     connection?.close();
@@ -122,7 +122,7 @@ function percentRead(share: number): string {
 const MAX_CHECKED_BYTES = 64 * 1024 * 1024;
 
 function openIndex({ index: file, usage: folder }: Paths): UsageIndex {
-  const isLarge = (statOf(file)?.size ?? 0) > MAX_CHECKED_BYTES;
+  const isLarge = (readStat(file)?.size ?? 0) > MAX_CHECKED_BYTES;
   return new UsageIndex({ file, folder }, isLarge ? readStamp(file) : null);
 }
 
@@ -144,7 +144,7 @@ async function finishSteps(index: UsageIndex, first: Generator<void>, paths: Pat
       try {
         if (runSlice(steps)) return null;
       } catch (error) {
-        if (!(error instanceof IndexFault)) throw error;
+        if (!(error instanceof IndexError)) throw error;
         if (performance.now() > deadline)
           return `the index is behind (${percentRead(index.progress().share)}): ${error.message}`;
         steps = index.catchUp();

@@ -23,27 +23,27 @@ export function recordLine(record: UsageRecord, width: number): string {
     localTime(record.started_at).slice(11),
     String(record.status ?? "").padStart(STATUS_WIDTH),
     padded(record.tool ?? "(unknown)", isWide ? 14 : 11),
-    padded(subjectOf(record), isWide ? 24 : 17),
+    padded(formatSubject(record), isWide ? 24 : 17),
   ].join(" ");
   const rest = width - textWidth(names) - 1;
-  const line = truncate(`${names} ${resultOf(record, rest, isWide)}`.trimEnd(), width);
-  return colorStatus(line, colorOf(record));
+  const line = truncate(`${names} ${formatResult(record, rest, isWide)}`.trimEnd(), width);
+  return colorStatus(line, chooseColor(record));
 }
 
-function subjectOf({ model, model_answered, method, endpoint, requests, last_id }: UsageRecord): string {
+function formatSubject({ model, model_answered, method, endpoint, requests, last_id }: UsageRecord): string {
   if (last_id !== null) return `${exact(requests)} more requests`;
   return model ?? model_answered ?? `${method} ${endpoint}`;
 }
 
 /** Cost, duration and tokens; for a request that cost nothing and failed, its reason. */
-function resultOf(record: UsageRecord, width: number, isWide: boolean): string {
-  const cost = costOf(record);
+function formatResult(record: UsageRecord, width: number, isWide: boolean): string {
+  const cost = formatCost(record);
   const reason = printable(describeEnd(record));
   if (cost === "" && reason !== "") return reason;
   const amounts = `${cost.padStart(COST_WIDTH)} ${totalTime(record).padStart(DURATION_WIDTH)} `;
   const firstByte = isWide ? firstByteTime(record) : "";
   const rest = width - textWidth(`${amounts}${reason}, , ${firstByte}`);
-  const tokens = tokensOf(record, rest);
+  const tokens = formatTokens(record, rest);
   const details = [reason, tokens, firstByte].filter((text) => text !== "");
   return `${amounts}${details.join(", ")}`;
 }
@@ -67,7 +67,7 @@ function describeEnd({ end, refusal, cause, cause_detail: detail }: UsageRecord)
   }
 }
 
-function colorOf({ end, status }: UsageRecord): Color | null {
+function chooseColor({ end, status }: UsageRecord): Color | null {
   if (end === "refused" || end === "gateway-failed") return "red";
   if (status !== null && status >= 400) return "red";
   return end === "complete" ? null : "yellow";
@@ -81,7 +81,7 @@ function colorStatus(line: string, name: Color | null): string {
 }
 
 /** All kinds of tokens if they fit, otherwise input and output. */
-function tokensOf(record: UsageRecord, width: number): string {
+function formatTokens(record: UsageRecord, width: number): string {
   const { input_tokens: input, output_tokens: output } = record;
   const { cache_read_tokens: read, cache_write_tokens: written } = record;
   if (input === null && output === null) {
@@ -105,7 +105,7 @@ function amount(tokens: number | null): string {
 }
 
 /** The reports count the same records as unknown. */
-function costOf(record: UsageRecord): string {
+function formatCost(record: UsageRecord): string {
   const { cost_microdollars: cost } = record;
   return cost === null && unknownCost(rollUp(record).sums) === 0 ? "" : costInWords(cost);
 }

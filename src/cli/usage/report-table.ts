@@ -1,7 +1,7 @@
 import { costInWords, dayName, dollars, duration, exact } from "../../core/units.ts";
 import { percent, short } from "../../usage/reports/format.ts";
 import { type Dimension, isTime, type Report } from "../../usage/reports/report.ts";
-import { cacheShare, tokensOf, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";
+import { cacheShare, sumTokens, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";
 import { emptySums, type Sums } from "../../usage/rollups.ts";
 import { bar, sparkline } from "../ui/chart.ts";
 import { type Column, columnsFor, maxOf, renderTable } from "../ui/table.ts";
@@ -42,12 +42,12 @@ export function reportTable(report: Report, screen: Screen, now: number): string
 function nameColumns(report: Report, sum: boolean): Column[] {
   return report.question.by.map((dimension, at) => {
     const repeated = dimension === "hour" ? repeatedHours(report.rows, at) : new Set<string>();
-    const names = report.rows.map(({ names }) => nameOf(dimension, names[at] ?? null, repeated));
+    const names = report.rows.map(({ names }) => formatName(dimension, names[at] ?? null, repeated));
     return { head: dimension, cells: sum ? [...names, at === 0 ? "sum" : ""] : names, dropOrder: 0 };
   });
 }
 
-function nameOf(dimension: Dimension, name: string | null, repeated: ReadonlySet<string>): string {
+function formatName(dimension: Dimension, name: string | null, repeated: ReadonlySet<string>): string {
   if (name === null) return NO_NAME[dimension];
   if (dimension !== "hour") return name;
   const time = localHour(name);
@@ -91,9 +91,9 @@ function amountColumns(report: Report, rows: readonly UsageRow[]): Column[] {
       ? [number("reasoning", 16, ({ sums }) => short(sums.reasoning_tokens))]
       : []),
     ...(all.list_microdollars !== all.cost_microdollars
-      ? [number("list", 17, ({ sums }) => costOf(sums, unknown, sums.list_microdollars))]
+      ? [number("list", 17, ({ sums }) => formatCost(sums, unknown, sums.list_microdollars))]
       : []),
-    number("cost", 1, ({ sums }) => costOf(sums, unknown)),
+    number("cost", 1, ({ sums }) => formatCost(sums, unknown)),
     ...(unknown ? [number("unknown", 5, ({ sums }) => exact(unknownCost(sums)))] : []),
     ...(all.billed_requests > 0
       ? [
@@ -115,7 +115,7 @@ function writtenDropOrder({ input_tokens: input, cache_write_tokens: written }: 
 const UNKNOWN_PART = " + ?";
 
 /** `isAligned`: other rows end in "+ ?", so this one ends in spaces. */
-function costOf(sums: UsageRow["sums"], isAligned: boolean, cost = sums.cost_microdollars): string {
+function formatCost(sums: UsageRow["sums"], isAligned: boolean, cost = sums.cost_microdollars): string {
   const text = costInWords(cost, unknownCost(sums));
   return isAligned && !text.endsWith(UNKNOWN_PART) ? text + " ".repeat(UNKNOWN_PART.length) : text;
 }
@@ -136,7 +136,7 @@ function endColumns(rows: readonly UsageRow[]): Column[] {
 
 /** How each row developed over time. If the rows themselves are days or hours, a bar in each. */
 function trendColumn(report: Report, rows: readonly UsageRow[], screen: Screen): Column {
-  const size = measureOf(report);
+  const size = chooseMeasure(report);
   if (report.question.by.some(isTime)) {
     const max = maxOf(report.rows.map(({ sums }) => size(sums)));
     const cells = rows.map((row) =>
@@ -144,12 +144,12 @@ function trendColumn(report: Report, rows: readonly UsageRow[], screen: Screen):
     );
     return { head: "", cells, dropOrder: 7 };
   }
-  const cells = rows.map((row) => sparkline(trendOf(report, row).map(size), screen.utf8));
+  const cells = rows.map((row) => sparkline(listTrend(report, row).map(size), screen.utf8));
   return { head: trendName(report), cells, dropOrder: 7 };
 }
 
 /** The sums of each interval of the trend. */
-function trendOf({ trend }: Report, { parts }: UsageRow): Sums[] {
+function listTrend({ trend }: Report, { parts }: UsageRow): Sums[] {
   return trend.map((_, interval) => parts.get(interval) ?? emptySums());
 }
 
@@ -163,9 +163,9 @@ function trendName({ trend }: Report): string {
 }
 
 /** Money if it is known, otherwise tokens, otherwise requests. */
-function measureOf({ total }: Report): (sums: UsageRow["sums"]) => number {
+function chooseMeasure({ total }: Report): (sums: UsageRow["sums"]) => number {
   if (total.sums.cost_microdollars > 0) return (sums) => sums.cost_microdollars;
-  return tokensOf(total.sums) > 0 ? tokensOf : (sums) => sums.requests;
+  return sumTokens(total.sums) > 0 ? sumTokens : (sums) => sums.requests;
 }
 
 /** Today's part of the sum. */
@@ -176,7 +176,7 @@ function todayColumn({ trend }: Report, rows: readonly UsageRow[], now: number):
   if (last === undefined || trend.length < 2 || today !== trend.length - 1) return [];
   const shares = rows.map(({ parts }) => parts.get(today) ?? emptySums());
   const unknown = shares.some((sums) => unknownCost(sums) > 0);
-  const cells = shares.map((sums) => costOf(sums, unknown));
+  const cells = shares.map((sums) => formatCost(sums, unknown));
   return [{ head: "today", cells, dropOrder: 7, right: true }];
 }
 

@@ -15,7 +15,7 @@ import {
   reportJson,
   withThisMachine,
 } from "../../usage/reports/report.ts";
-import { tokensOf, unknownCost } from "../../usage/reports/sums.ts";
+import { sumTokens, unknownCost } from "../../usage/reports/sums.ts";
 import type { Sums } from "../../usage/rollups.ts";
 import { exitOnClosedOutput, fail, printLayout, printText } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
@@ -111,7 +111,7 @@ export function formatReport(found: Report, now: number, screen: Screen, isServe
   const notes = isEmpty ? [emptyNote(found)] : [...totalNotes(found), ...endNotes(found)];
   if (found.inFlight > 0) notes.push(inFlightNote(found, isServed));
   const parts = [
-    wrap(titleOf(found), screen.width),
+    wrap(formatTitle(found), screen.width),
     ...(isEmpty ? [] : [reportTable(found, screen, now)]),
     notes.map((note) => wrap(note, screen.width)).join("\n"),
     ...priceNotes(found, screen),
@@ -119,7 +119,7 @@ export function formatReport(found: Report, now: number, screen: Screen, isServe
   return `${parts.join("\n\n")}\n`;
 }
 
-function titleOf({ question }: Report): string {
+function formatTitle({ question }: Report): string {
   const { period, by, tools, models } = question;
   const machines = question.machines.filter((name) => name !== "");
   const parts = [
@@ -164,7 +164,7 @@ function tokenNotes(sums: Readonly<Sums>): string[] {
     [sums.output_tokens, "output"],
   ] as const;
   const shown = kinds.filter(([tokens]) => tokens > 0).map(([tokens, name]) => `${short(tokens)} ${name}`);
-  return shown.length === 0 ? [] : [`${short(tokensOf(sums))} tokens: ${shown.join(", ")}`];
+  return shown.length === 0 ? [] : [`${short(sumTokens(sums))} tokens: ${shown.join(", ")}`];
 }
 
 /** A response that was cut off may have reported part of its usage. */

@@ -3,7 +3,7 @@ import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
-import { meteringOf } from "../../metering/protocols.ts";
+import { findMetering } from "../../metering/protocols.ts";
 import type { CauseDetail, CauseName } from "../../proxy/key-health/cause.ts";
 import { usedBy } from "../../usage/counted.ts";
 import { OWN_RECORDS } from "../../usage/journal/refusal-runs.ts";
@@ -70,7 +70,7 @@ export function formatRecord(record: UsageRecord, machine: string | null, width:
   const lines = listFields(record, machine).flatMap(([name, value]) =>
     value === null ? [] : [formatField(name, value, width)],
   );
-  const notes = notesOf(record).map((note) => wrap(printable(note), width));
+  const notes = listNotes(record).map((note) => wrap(printable(note), width));
   if (notes.length > 0) lines.push("", ...notes);
   return `${lines.join("\n")}\n`;
 }
@@ -111,16 +111,16 @@ function listFields(record: UsageRecord, machine: string | null): [name: string,
     ["group", record.group === null ? null : `${record.group}, multiplier ${record.multiplier}`],
     ["key", record.key],
     ["request", `${record.method} ${record.endpoint} (${record.protocol})`],
-    ["model", modelOf(record)],
+    ["model", formatModel(record)],
     ["status", record.status === null ? null : `${record.status}${record.stream ? ", streamed" : ""}`],
     ["end", record.end ?? "still running"],
     ["refusal", record.refusal],
     ["cause", record.cause],
     ["detail", record.cause_detail],
-    ["tokens", tokensOf(record)],
-    ["cost", costOf(record)],
+    ["tokens", formatTokens(record)],
+    ["cost", formatCost(record)],
     ["billed", billed === null ? null : `${dollars(billed)}, according to the console`],
-    ["counted", countedOf(record)],
+    ["counted", formatCounted(record)],
     ["bytes", `${exact(record.bytes_in)} from the tool, ${exact(record.bytes_out)} back`],
     ...ids.map((id, at): [string, string] => [at === 0 ? "ids" : "", id]),
   ];
@@ -138,13 +138,13 @@ function elapsed(from: number, to: number): string {
   return to < from ? "the clock was set back" : duration(to - from);
 }
 
-function modelOf({ model, model_answered: answered }: UsageRecord): string | null {
+function formatModel({ model, model_answered: answered }: UsageRecord): string | null {
   if (model === null || answered === null || model === answered) return model ?? answered;
   return `${model}, answered by ${answered}`;
 }
 
 /** What the tool's limits count for a request whose use is not known; null: what it used, or nothing. */
-function countedOf(record: UsageRecord): string | null {
+function formatCounted(record: UsageRecord): string | null {
   const { tool, counts, end, machine, held_tokens, held_microdollars } = record;
   if (tool === null || counts === false || end === null || machine !== null) return null;
   const used = usedBy(record);
@@ -163,7 +163,7 @@ const SOURCES: Readonly<Record<TokensFrom, string>> = {
   none: "",
 };
 
-function tokensOf(record: UsageRecord): string | null {
+function formatTokens(record: UsageRecord): string | null {
   if (record.tokens_from === "none") return null;
   const parts: [string, number | null][] = [
     ["input", record.input_tokens],
@@ -177,14 +177,14 @@ function tokensOf(record: UsageRecord): string | null {
   return `${known.join(", ")}; ${SOURCES[record.tokens_from]}`;
 }
 
-function costOf(record: UsageRecord): string | null {
+function formatCost(record: UsageRecord): string | null {
   const { cost_microdollars: cost, list_microdollars: list, multiplier } = record;
   if (cost === null) return null;
   if (list === null || multiplier === 1) return dollars(cost);
   return `${dollars(cost)} = list price ${dollars(list)} × ${multiplier}`;
 }
 
-function notesOf(record: UsageRecord): string[] {
+function listNotes(record: UsageRecord): string[] {
   if (record.last_id !== null) return runNotes(record);
   const notes = [endNote(record), causeNote(record), usageNote(record)];
   return notes.filter((note) => note !== null);
@@ -270,13 +270,13 @@ function usageNote(record: UsageRecord): string | null {
   if (record.output_tokens === null)
     return "it ended before its output was counted, so the output and the cost are not known";
   if (record.list_microdollars === null)
-    return `no price is known for ${modelOf(record) ?? "its model"}, so the cost is unknown → prices: in config.yaml`;
+    return `no price is known for ${formatModel(record) ?? "its model"}, so the cost is unknown → prices: in config.yaml`;
   return source === "estimated" ? "the tokens and the cost are an estimate" : null;
 }
 
 function noTokensNote(record: UsageRecord): string {
   if (record.status === 101) return `the usage of a WebSocket is not read, so ${UNKNOWN}`;
-  const metering = meteringOf(record.method, record.endpoint);
+  const metering = findMetering(record.method, record.endpoint);
   if (metering === null) return "this is not billed by tokens";
   if (!mayCost(record)) return "no usage was reported; most gateways do not charge for a request that failed";
   if (metering === "other")
@@ -286,7 +286,7 @@ function noTokensNote(record: UsageRecord): string {
 
 /** Some streams report their usage if they are asked to. Any text can be estimated. */
 function usageAdvice({ method, endpoint, end, stream, tool }: UsageRecord): string {
-  const metering = meteringOf(method, endpoint);
+  const metering = findMetering(method, endpoint);
   const canAsk = end === "complete" && stream === true && (metering === "chat" || metering === "completions");
   const ask = canAsk ? "ask_usage: true asks streams for it, " : "";
   return `tools.${tool ?? "<tool>"}.${ask}estimate: true estimates it`;

@@ -1,7 +1,7 @@
 import type { ConsoleKind, ConsoleLogin } from "../../config/schema.ts";
-import { type ConsoleSecret, destinationsOf, type Snapshot } from "../../config/snapshot.ts";
+import { type ConsoleSecret, listDestinations, type Snapshot } from "../../config/snapshot.ts";
 import type { Secret } from "../../core/secret.ts";
-import { type ConsoleAdapter, ConsoleFault, type ConsoleGateway } from "../consoles/console.ts";
+import { type ConsoleAdapter, ConsoleError, type ConsoleGateway } from "../consoles/console.ts";
 import type { AdapterDeps } from "../consoles/http.ts";
 import type { KeyCallBudgets } from "../consoles/key-calls.ts";
 import { NewApi } from "../consoles/new-api.ts";
@@ -37,7 +37,7 @@ export class ConsoleAccount {
     this.#deps = deps;
   }
 
-  /** Throws a ConsoleFault where a secret is needed and there is none. */
+  /** Throws a ConsoleError where a secret is needed and there is none. */
   open(kind: ConsoleKind, shared: AdapterDeps): ConsoleAdapter {
     const stored = this.#deps.vault.get(this.vaultName, this.#destination);
     if (kind === "sub2api") return this.#openSub2api(stored, shared);
@@ -103,12 +103,12 @@ export class ConsoleAccount {
       case "ready":
         return state.key;
       case "needs-trust":
-        throw new ConsoleFault(
+        throw new ConsoleError(
           "needs-trust",
           `has a secret that waits for trust: ${state.what}: ${state.from} → ${state.to}`,
         );
       case "unavailable":
-        throw new ConsoleFault("login-needed", `has a login whose ${name} is unavailable: ${state.problem}`);
+        throw new ConsoleError("login-needed", `has a login whose ${name} is unavailable: ${state.problem}`);
     }
   }
 
@@ -116,7 +116,7 @@ export class ConsoleAccount {
   #ownKeys(): { fingerprint: string; key: Secret }[] {
     const { name, baseUrl, console } = this.gateway;
     if (new URL(baseUrl).origin !== new URL(console.url).origin)
-      throw new ConsoleFault(
+      throw new ConsoleError(
         "login-needed",
         "is at another origin than its gateway, so no key may be sent to it",
       );
@@ -127,15 +127,15 @@ export class ConsoleAccount {
       .flatMap((key) => (key.state === "ready" ? [{ fingerprint: key.key.fingerprint, key: key.key }] : []));
   }
 
-  #loginNeeded(): ConsoleFault {
+  #loginNeeded(): ConsoleError {
     const before = this.#deps.vault.otherOrigin(this.vaultName);
     const moved =
       before === null ? "" : `: the login was at ${before}, and config.yaml now says ${this.#destination}`;
-    return new ConsoleFault("login-needed", `has no login yet${moved}`);
+    return new ConsoleError("login-needed", `has no login yet${moved}`);
   }
 
   /** The login's secrets are sent nowhere else, and over no other proxy or certificate authority. */
   get #destination(): string {
-    return destinationsOf(this.gateway, [this.gateway.console.url]).join(" → ");
+    return listDestinations(this.gateway, [this.gateway.console.url]).join(" → ");
   }
 }

@@ -3,7 +3,7 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import type { Logger } from "../../core/log.ts";
 import {
   type ConsoleAdapter,
-  ConsoleFault,
+  ConsoleError,
   type ConsoleGateway,
   type KeyActions,
 } from "../consoles/console.ts";
@@ -35,6 +35,8 @@ export class ConsoleConnection {
   #kind: ConsoleKind | null;
   #adapter: ConsoleAdapter | null = null;
   #opening: Promise<ConsoleAdapter> | null = null;
+  /** It is written down which console has the gateway's name now. Until it is, the next open() tries again. */
+  #isClaimed = false;
 
   constructor(gateway: ConsoleGateway, snapshot: Snapshot, deps: ConnectionDeps) {
     this.#deps = deps;
@@ -80,6 +82,7 @@ export class ConsoleConnection {
     this.#kind = this.#gateway.console.kind;
     this.#adapter = null;
     this.#opening = null;
+    this.#isClaimed = false;
   }
 
   /** It may be another console by now, or of another kind: the next open() finds out. */
@@ -87,8 +90,9 @@ export class ConsoleConnection {
     this.#adapter = null;
   }
 
-  /** Throws a ConsoleFault. */
+  /** Throws a ConsoleError. */
   async open(): Promise<ConsoleAdapter> {
+    if (!this.#isClaimed) this.#claimConsole();
     if (this.#adapter !== null) return this.#adapter;
     const opening = this.#opening ?? this.#connect();
     this.#opening = opening;
@@ -101,19 +105,18 @@ export class ConsoleConnection {
     }
   }
 
-  /** Throws a ConsoleFault where the login cannot change keys. */
+  /** Throws a ConsoleError where the login cannot change keys. */
   async keyActions(account: string | null): Promise<KeyActions> {
     const adapter = await this.open();
     const actions = adapter.keyActions?.(account);
     if (actions !== undefined) return actions;
-    throw new ConsoleFault(
+    throw new ConsoleError(
       "login-needed",
       "can be read with the keys of your tools, but changing keys needs a login",
     );
   }
 
   async #connect(): Promise<ConsoleAdapter> {
-    this.#claimConsole();
     const gateway = this.#gateway;
     const deps: ConnectDeps = {
       ...this.#deps,
@@ -128,12 +131,15 @@ export class ConsoleConnection {
     return openConsole(kind, gateway, shared, deps);
   }
 
-  /** Forgets the rows of another gateway or console that had this name before. */
+  /** Forgets the rows of another gateway or console that had this name before, once the database can be used. */
   #claimConsole(): void {
     const { database, usage, clock, log, onOtherConsole } = this.#deps;
     const { name, baseUrl, console } = this.#gateway;
     const origins = `${new URL(baseUrl).origin} ${new URL(console.url).origin}`;
-    const held = database.ask((db) => claimConsole(db, name, origins, clock.now()));
+    const claimed = database.ask((db) => ({ held: claimConsole(db, name, origins, clock.now()) }));
+    if (claimed === null) return;
+    this.#isClaimed = true;
+    const { held } = claimed;
     if (held === null) return;
     onOtherConsole();
     for (const line of held) usage.append(line);

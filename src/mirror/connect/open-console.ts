@@ -2,7 +2,7 @@ import type { Agent } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
 import type { ConsoleKind, Gateway } from "../../config/schema.ts";
 import type { Clock } from "../../core/clock.ts";
-import { type ConsoleAdapter, ConsoleFault, type ConsoleGateway } from "../consoles/console.ts";
+import { type ConsoleAdapter, ConsoleError, type ConsoleGateway } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
 import { type AdapterDeps, type CallHistory, type ConsoleClient, HttpClient } from "../consoles/http.ts";
 import { SeveralAccounts } from "../consoles/several-accounts.ts";
@@ -32,7 +32,7 @@ export function adapterDeps(gateway: ConsoleGateway, deps: ConnectDeps): Adapter
       try {
         await pause(milliseconds, undefined, { signal, ref: false });
       } catch {
-        throw new ConsoleFault("unreachable", "was not read: keybearer is stopping");
+        throw new ConsoleError("unreachable", "was not read: keybearer is stopping");
       } finally {
         end?.();
       }
@@ -44,11 +44,11 @@ export function adapterDeps(gateway: ConsoleGateway, deps: ConnectDeps): Adapter
 export async function findKind({ console }: ConsoleGateway, client: ConsoleClient): Promise<ConsoleKind> {
   const kind = console.kind ?? (await detectKind(client, console.url));
   if (kind === "litellm" || kind === "openrouter")
-    throw new ConsoleFault("not-yet", `is of kind ${kind}, which is not supported yet`);
+    throw new ConsoleError("not-yet", `is of kind ${kind}, which is not supported yet`);
   return kind;
 }
 
-/** The console as config.yaml and the last login say, ready to be read. Throws a ConsoleFault. */
+/** The console as config.yaml and the last login say, ready to be read. Throws a ConsoleError. */
 export function openConsole(
   kind: ConsoleKind,
   gateway: ConsoleGateway,

@@ -11,7 +11,7 @@ export function hasConsole(gateway: Gateway): gateway is ConsoleGateway {
   return gateway.console !== null;
 }
 
-/** A gateway's console of any kind. Methods throw only ConsoleFault. One walk runs at a time; keys() and account() may be called during it. */
+/** A gateway's console of any kind. Methods throw only ConsoleError. One walk runs at a time; keys() and account() may be called during it. */
 export interface ConsoleAdapter {
   readonly kind: ConsoleKind;
   /** The names in a record's gateway_ids that can hold this console's request ids. */
@@ -31,7 +31,7 @@ export interface ConsoleAdapter {
   /** The keys that the last walk skipped. Absent: a walk reads everything. */
   skippedKeys?(): readonly SkippedKey[];
   /** With several accounts: why one of them could not be read in the last walk, or in the last list of keys. */
-  fault?(of: "rows" | "keys"): ConsoleFault | null;
+  lastError?(of: "rows" | "keys"): ConsoleError | null;
   /** Milliseconds between two syncs that the console's limit allows, where that is more than a minute. */
   leastInterval?(): number;
   /** Set where the console lists only this many rows per key, so that it must be read before there are more. */
@@ -43,7 +43,7 @@ export interface ConsoleAdapter {
   keyActions?(account: string | null): KeyActions;
 }
 
-/** Creates, changes and deletes an account's keys. Methods throw only ConsoleFault. */
+/** Creates, changes and deletes an account's keys. Methods throw only ConsoleError. */
 export interface KeyActions {
   /** The console takes a key that was chosen here. Then the key is stored here before the console knows it. */
   readonly takesOwnKeys: boolean;
@@ -165,7 +165,7 @@ export interface AccountFacts {
 }
 
 /** Why a console cannot be read now. */
-export type FaultKind =
+export type ConsoleErrorKind =
   /** Not logged in, or no longer: a person must log in. */
   | "login-needed"
   /** The login failed, and would fail again. */
@@ -185,8 +185,8 @@ export type FaultKind =
   | "refused"
   | "not-yet";
 
-export class ConsoleFault extends Error {
-  readonly kind: FaultKind;
+export class ConsoleError extends Error {
+  readonly kind: ConsoleErrorKind;
   /** Seconds the console asked to wait. */
   readonly retryAfter: number | null;
   /** The account that it concerns, where there are several. */
@@ -194,7 +194,7 @@ export class ConsoleFault extends Error {
 
   /** @param message for people, continues "the console of main …": what happened, without a secret */
   constructor(
-    kind: FaultKind,
+    kind: ConsoleErrorKind,
     message: string,
     retryAfter: number | null = null,
     account: string | null = null,

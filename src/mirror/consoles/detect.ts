@@ -1,6 +1,6 @@
 import type { ConsoleKind } from "../../config/schema.ts";
 import { fieldAt, flagAt, objectAt, parseObject } from "../../core/json.ts";
-import { ConsoleFault } from "./console.ts";
+import { ConsoleError } from "./console.ts";
 import { type ConsoleClient, type ConsoleResponse, readJson } from "./http.ts";
 
 /** litellm and openrouter are recognized, but cannot be read yet. */
@@ -20,7 +20,7 @@ export async function detectKind(client: ConsoleClient, url: string): Promise<De
     // Throws: a console that is busy or failing is not an unknown one.
     if (response.status === 429 || response.status >= 500) readJson(response, "the question for its kind");
   }
-  throw new ConsoleFault(
+  throw new ConsoleError(
     "not-a-console",
     "does not say what kind it is: is the url right? If it is, write kind: below console:",
   );

@@ -1,4 +1,4 @@
-import { type Agent, request as httpRequest, type IncomingMessage } from "node:http";
+import { type Agent, type IncomingMessage, request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../../core/clock.ts";
 import { isObject, type JsonObject, objectAt, parseObject, textAt } from "../../core/json.ts";
@@ -6,11 +6,11 @@ import { readWhole } from "../../core/read-whole.ts";
 import { redactCredentials } from "../../core/redact.ts";
 import { Secret } from "../../core/secret.ts";
 import { cleanText } from "./clean-text.ts";
-import { ConsoleFault } from "./console.ts";
+import { ConsoleError } from "./console.ts";
 
 /** Sends requests to one console. */
 export interface ConsoleClient {
-  /** Throws a ConsoleFault if no complete response arrives in time. */
+  /** Throws a ConsoleError if no complete response arrives in time. */
   send(request: ConsoleRequest): Promise<ConsoleResponse>;
 }
 
@@ -65,9 +65,8 @@ export class HttpClient implements ConsoleClient {
     const { clock, onSkew } = this.#options;
     const began = clock.now();
     const response = await send(request, this.#options);
-    const date = dateOf(response);
-    // A Date header has whole seconds. Compare it with the middle of the call.
-    if (date !== null) onSkew(Math.round(date + 500 - (began + clock.now()) / 2));
+    const skew = measureSkew(response, began, clock.now());
+    if (skew !== null) onSkew(skew);
     return response;
   }
 }
@@ -94,14 +93,14 @@ function send(request: ConsoleRequest, { url, agent, signal }: ClientOptions): P
       headers,
     });
     const timer = setTimeout(() => {
-      outgoing.destroy(new ConsoleFault("slow", `did not answer within ${TIMEOUT_MS / 1000} s`));
+      outgoing.destroy(new ConsoleError("slow", `did not answer within ${TIMEOUT_MS / 1000} s`));
     }, TIMEOUT_MS);
     const fail = (error: NodeJS.ErrnoException) => {
       clearTimeout(timer);
       outgoing.destroy();
       // Only the code: the message of a network error can contain the address.
       const reached = `cannot be reached (${error.code ?? error.name})`;
-      reject(error instanceof ConsoleFault ? error : new ConsoleFault("unreachable", reached));
+      reject(error instanceof ConsoleError ? error : new ConsoleError("unreachable", reached));
     };
     outgoing.on("error", fail);
     outgoing.on("response", (incoming) => {
@@ -133,15 +132,26 @@ function revealed(body: RequestBody): Record<string, unknown> {
 
 async function readText(incoming: IncomingMessage): Promise<string> {
   const text = await readWhole(incoming, MAX_BYTES);
-  if (text === null) throw new ConsoleFault("not-a-console", "answered with more than 32 MB");
-  if (!incoming.complete) throw new ConsoleFault("unreachable", "broke off in the middle of an answer");
+  if (text === null) throw new ConsoleError("not-a-console", "answered with more than 32 MB");
+  if (!incoming.complete) throw new ConsoleError("unreachable", "broke off in the middle of an answer");
   return text;
 }
 
-/** The console's time in milliseconds, to the second; null: it sent no usable Date header. */
-export function dateOf({ headers }: ConsoleResponse): number | null {
+/** The server's time in milliseconds, to the second; null: it sent no usable Date header. */
+export function readDate({ headers }: Pick<ConsoleResponse, "headers">): number | null {
   const date = typeof headers.date === "string" ? Date.parse(headers.date) : Number.NaN;
   return Number.isNaN(date) ? null : date;
+}
+
+/** How far the server's clock is ahead of ours, in the middle of a call; null: it sent no usable Date header. */
+export function measureSkew(
+  response: Pick<ConsoleResponse, "headers">,
+  began: number,
+  ended: number,
+): number | null {
+  const date = readDate(response);
+  // A Date header has whole seconds, so on average it is half a second behind.
+  return date === null ? null : Math.round(date + 500 - (began + ended) / 2);
 }
 
 const MAX_SKEWS = 9;
@@ -266,41 +276,41 @@ export function pacedClient(
 }
 
 /**
- * The JSON object in a response; throws a ConsoleFault for anything else.
+ * The JSON object in a response; throws a ConsoleError for anything else.
  * @param about what was asked for, used in messages: `the usage log`
  */
 export function readJson(response: ConsoleResponse, about: string): JsonObject {
   const { status, text } = response;
   if (status === 429) {
-    throw new ConsoleFault(
+    throw new ConsoleError(
       "rate-limited",
       "answered that it gets too many requests",
       readRetryAfter(response),
     );
   }
   if (status >= 500) {
-    throw new ConsoleFault("failing", `answered ${status}${errorText(response)}`, readRetryAfter(response));
+    throw new ConsoleError("failing", `answered ${status}${errorText(response)}`, readRetryAfter(response));
   }
   if (status >= 300 && status < 400) {
-    throw new ConsoleFault("not-a-console", `answered ${about} with a redirect: is the url right?`);
+    throw new ConsoleError("not-a-console", `answered ${about} with a redirect: is the url right?`);
   }
   if (isWebPage(response)) {
     const problem =
       status === 403
         ? "answered 403 with a web page: something in front of it needs a browser"
         : `answered ${about} with a web page: is the url right?`;
-    throw new ConsoleFault("not-a-console", problem);
+    throw new ConsoleError("not-a-console", problem);
   }
   if (status === 401 || status === 403) {
-    throw new ConsoleFault("login-needed", `answered ${status}${errorText(response)}`);
+    throw new ConsoleError("login-needed", `answered ${status}${errorText(response)}`);
   }
-  if (text.trim() === "") throw new ConsoleFault("not-a-console", `answered ${about} with an empty body`);
+  if (text.trim() === "") throw new ConsoleError("not-a-console", `answered ${about} with an empty body`);
   const object = parseObject(text);
   if (object === null) {
-    throw new ConsoleFault("not-a-console", `answered ${about} with something that is not a JSON object`);
+    throw new ConsoleError("not-a-console", `answered ${about} with something that is not a JSON object`);
   }
-  if (status === 404) throw new ConsoleFault("other-shape", `does not know ${about} (404)`);
-  if (status >= 400) throw new ConsoleFault("failing", `answered ${status}${errorText(response)}`);
+  if (status === 404) throw new ConsoleError("other-shape", `does not know ${about} (404)`);
+  if (status >= 400) throw new ConsoleError("failing", `answered ${status}${errorText(response)}`);
   return object;
 }
 
@@ -343,9 +353,9 @@ function isWebPage({ headers, text }: ConsoleResponse): boolean {
   return saysHtml || /^\s*<(?:!|\w)/.test(text.slice(0, 200));
 }
 
-/** The fault for a response that lacks a field, or has it with another type. */
-export function otherShape(about: string, name: string): ConsoleFault {
-  return new ConsoleFault("other-shape", `answered ${about} without a usable "${name}"`);
+/** The error for a response that lacks a field, or has it with another type. */
+export function otherShape(about: string, name: string): ConsoleError {
+  return new ConsoleError("other-shape", `answered ${about} without a usable "${name}"`);
 }
 
 export function required<T>(value: T | null, name: string, about: string): T {

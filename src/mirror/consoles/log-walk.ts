@@ -9,7 +9,7 @@ import {
   parseObject,
 } from "../../core/json.ts";
 import type { ConsoleRow } from "../console-row.ts";
-import { ConsoleFault, type Page } from "./console.ts";
+import { ConsoleError, type Page } from "./console.ts";
 import { required, requiredData } from "./http.ts";
 
 /*
@@ -20,7 +20,7 @@ import { required, requiredData } from "./http.ts";
 /** Fetches a path of the console and returns the `data` of its response. `about` names it in messages. */
 export type Get = (path: string, about: string) => Promise<unknown>;
 
-export interface Span {
+interface Span {
   readonly from: number;
   readonly to: number;
 }
@@ -227,7 +227,7 @@ interface LogCursor {
   readonly late: number;
 }
 
-export interface WalkPlan {
+interface WalkPlan {
   readonly from: number;
   /** Fixed for the whole walk: rows written meanwhile would shift the pages. The next walk reads them. */
   readonly end: number;
@@ -493,7 +493,7 @@ export class PageReader {
       else if (row !== "other") rows.push({ identity: this.#identify(raw, fingerprint), ...row });
     }
     if (unreadable > 0 && unreadable === fresh.length) {
-      throw new ConsoleFault("other-shape", 'lists rows without a usable "created_at" and "type"');
+      throw new ConsoleError("other-shape", 'lists rows without a usable "created_at" and "type"');
     }
     return { rows, count: fresh.length };
   }

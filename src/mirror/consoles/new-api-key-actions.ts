@@ -2,7 +2,7 @@ import { asFields, countAt, fieldAt, flagAt, type JsonObject, textAt, wholeAt } 
 import { keyProblem, Secret } from "../../core/secret.ts";
 import { MINUTE_MS } from "../../core/units.ts";
 import {
-  ConsoleFault,
+  ConsoleError,
   type CopiedSettings,
   type CreatedKey,
   type KeyActions,
@@ -85,14 +85,14 @@ export class NewApiKeyActions implements KeyActions {
     let asked: RequestBody = {};
     if (keys.length === 0) {
       this.#requireKeyCall();
-      const fields = "like" in settings ? await this.#copy(settings) : await this.#fieldsOf(settings);
+      const fields = "like" in settings ? await this.#copy(settings) : await this.#buildFields(settings);
       await this.#send({ method: "POST", path: PATH, body: { name, ...fields } }, NEW_KEY);
       keys = await this.#findByName(name);
       asked = fields;
     }
     const [oldest, ...others] = keys.toSorted((a, b) => readId(a) - readId(b));
     if (oldest === undefined) {
-      throw new ConsoleFault("failing", "accepted the new key, but does not list it");
+      throw new ConsoleError("failing", "accepted the new key, but does not list it");
     }
     // An earlier request that seemed to be lost was executed after all.
     for (const other of others) await this.#deleteById(readId(other));
@@ -127,7 +127,7 @@ export class NewApiKeyActions implements KeyActions {
       await this.#send({ method: "DELETE", path: `${PATH}${id}` }, "the deletion of a key");
     } catch (error) {
       // A key that is gone is an error too, in words that differ between versions.
-      const isRefusal = error instanceof ConsoleFault && error.kind === "refused";
+      const isRefusal = error instanceof ConsoleError && error.kind === "refused";
       if (!isRefusal || (await this.#isListed(id))) throw error;
     }
   }
@@ -160,7 +160,7 @@ export class NewApiKeyActions implements KeyActions {
     return keys.some((key) => countAt(key, "id") === id);
   }
 
-  async #fieldsOf({ group, quota, windows, expires_at }: KeySettings): Promise<RequestBody> {
+  async #buildFields({ group, quota, windows, expires_at }: KeySettings): Promise<RequestBody> {
     if (windows.length > 0) throw refused("cannot limit what a key spends in some hours or days");
     if (group !== null && (await this.groups())?.includes(group) !== true) throw unknownGroup(group);
     if (expires_at !== null && expires_at <= this.#deps.now()) throw expiredAlready();
@@ -226,7 +226,7 @@ export class NewApiKeyActions implements KeyActions {
     if (keyCalls === null || keyCalls.left() > 0) return;
     const wait = keyCalls.wait();
     const minutes = Math.max(1, Math.ceil(wait / MINUTE_MS));
-    throw new ConsoleFault(
+    throw new ConsoleError(
       "rate-limited",
       `shows 20 keys in 20 minutes, and can be asked again in ${minutes} min`,
       Math.ceil(wait / 1000),

@@ -14,7 +14,7 @@ import { cleanAt } from "./clean-text.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,
-  ConsoleFault,
+  ConsoleError,
   type ConsoleGap,
   type ConsoleKey,
   type Page,
@@ -80,7 +80,7 @@ export class NewApiByKeys implements ConsoleAdapter {
       return intervalFor(this.#distinctKeys().length);
     } catch (error) {
       // No key may be sent there, so nothing is read.
-      if (error instanceof ConsoleFault) return 0;
+      if (error instanceof ConsoleError) return 0;
       throw error;
     }
   }
@@ -119,11 +119,11 @@ export class NewApiByKeys implements ConsoleAdapter {
     const ahead = time === null ? 0 : time - now();
     const held = this.#distinctKeys();
     if (held.length === 0) {
-      throw new ConsoleFault("login-needed", "was not read: no key of this gateway is available here");
+      throw new ConsoleError("login-needed", "was not read: no key of this gateway is available here");
     }
     const left = this.#budget.left();
     // A sync that read nothing is not a sync.
-    if (left === 0) throw usedUpFault(this.#budget.wait());
+    if (left === 0) throw usedUpError(this.#budget.wait());
     // The cursor has the keys in the order in which they were last read. Those no longer held are dropped.
     const fingerprints = held.map(({ fingerprint }) => fingerprint);
     const reads = new Map([...stored].filter(([fingerprint]) => fingerprints.includes(fingerprint)));
@@ -165,7 +165,7 @@ export class NewApiByKeys implements ConsoleAdapter {
       yield { rows, cursor: JSON.stringify({ keys }), done, total: null, gap };
     }
     if (accepted === 0) {
-      throw new ConsoleFault("login-needed", "accepts no key that is held here; give it an access token");
+      throw new ConsoleError("login-needed", "accepts no key that is held here; give it an access token");
     }
   }
 
@@ -178,7 +178,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   async #readStatus(): Promise<SiteStatus> {
     const status = await readStatus(this.#deps.client);
     // Up to v0.10.7 the key must be sent in the address, where proxies log it: we never do. 0.0.0 is an own build.
-    if (/^v?0\.(?!0\.0\b)(?:\d\.|10\.[0-7]\b)/.test(status.version ?? "")) throw tooOldFault();
+    if (/^v?0\.(?!0\.0\b)(?:\d\.|10\.[0-7]\b)/.test(status.version ?? "")) throw tooOldError();
     return status;
   }
 
@@ -191,10 +191,10 @@ export class NewApiByKeys implements ConsoleAdapter {
     try {
       body = readJson(response, about);
     } catch (error) {
-      const isNoConsole = error instanceof ConsoleFault && error.kind === "not-a-console";
+      const isNoConsole = error instanceof ConsoleError && error.kind === "not-a-console";
       const isWebPage = isNoConsole && response.status === 200 && response.text !== "";
       // The status was readable just before, so this version does not know the path.
-      throw response.status === 404 || isWebPage ? tooOldFault() : error;
+      throw response.status === 404 || isWebPage ? tooOldError() : error;
     }
     // /api/usage/token/ answers `code: true` where all others answer `success`.
     if (flagAt(body, "success") === false || flagAt(body, "code") === false) return new Denied("unknown");
@@ -283,18 +283,18 @@ function readRows(one: OwnKey, items: readonly unknown[], quotaPerUnit: number) 
   return { rows, oldest: times[0] ?? null, newest: times.at(-1) ?? null };
 }
 
-function usedUpFault(wait: number): ConsoleFault {
+function usedUpError(wait: number): ConsoleError {
   const minutes = Math.max(1, Math.ceil(wait / MINUTE_MS));
-  return new ConsoleFault(
+  return new ConsoleError(
     "rate-limited",
     `allows 20 key lookups in 20 minutes, and can be asked again in ${minutes} min; an access token has no such limit`,
     Math.ceil(wait / 1000),
   );
 }
 
-function tooOldFault(): ConsoleFault {
+function tooOldError(): ConsoleError {
   const problem = "is of a version that needs the key in the address; give it an access token";
-  return new ConsoleFault("other-shape", problem);
+  return new ConsoleError("other-shape", problem);
 }
 
 /** What the cursor remembers of a key, in milliseconds. */

@@ -12,7 +12,7 @@ import {
 } from "../../core/json.ts";
 import { MINUTE_MS } from "../../core/units.ts";
 import { cleanAt, cleanText } from "./clean-text.ts";
-import { type ConsoleAdapter, ConsoleFault, type ConsoleKey } from "./console.ts";
+import { type ConsoleAdapter, ConsoleError, type ConsoleKey } from "./console.ts";
 import { type CallLimit, otherShape } from "./http.ts";
 import type { KeyCallBudget } from "./key-calls.ts";
 import type { UnnamedRow } from "./log-walk.ts";
@@ -75,7 +75,7 @@ export class NewApi extends OneApiConsole implements ConsoleAdapter {
     } catch (error) {
       // Further calls would fail in the same way.
       const isBusy =
-        error instanceof ConsoleFault && ["rate-limited", "unreachable", "slow"].includes(error.kind);
+        error instanceof ConsoleError && ["rate-limited", "unreachable", "slow"].includes(error.kind);
       if (isBusy) throw error;
       // Some versions have no groups. Then no multipliers are known.
       return {};

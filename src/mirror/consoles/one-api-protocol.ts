@@ -1,13 +1,13 @@
 import { countAt, fieldAt, flagAt, type JsonObject, numberAt, textAt, wholeAt } from "../../core/json.ts";
 import { Secret } from "../../core/secret.ts";
 import { cleanAt, cleanText } from "./clean-text.ts";
-import { type AccountFacts, ConsoleFault, type ConsoleKey, type ShownKey } from "./console.ts";
+import { type AccountFacts, ConsoleError, type ConsoleKey, type ShownKey } from "./console.ts";
 import {
   type ConsoleClient,
   type ConsoleResponse,
-  dateOf,
   errorText,
   isDenied,
+  readDate,
   readJson,
   required,
   requiredData,
@@ -39,7 +39,7 @@ export async function readStatus(client: ConsoleClient): Promise<SiteStatus> {
   return {
     quotaPerUnit: quotaPerUnit > 0 ? quotaPerUnit : DEFAULT_QUOTA_PER_UNIT,
     version: typeof header === "string" && header !== "" ? cleanText(header) : cleanAt(data, "version"),
-    time: dateOf(response),
+    time: readDate(response),
   };
 }
 
@@ -57,27 +57,27 @@ const DENIED =
 
 /**
  * The `data` of `{"success", "message", "data"}`. Older versions answer 200 even without a login.
- * @param kind of the fault if the console answers with an error of its own
+ * @param kind of the error if the console answers with an error of its own
  */
 export function readData(
   response: ConsoleResponse,
   about: string,
   kind: "failing" | "refused" = "failing",
 ): unknown {
-  if (isDenied(response)) throw deniedFault(response);
+  if (isDenied(response)) throw deniedError(response);
   const body = readJson(response, about);
   if (required(flagAt(body, "success"), "success", about)) return fieldAt(body, "data");
   const isDeniedByCode = textAt(body, "code")?.startsWith("AUTH_") === true;
-  if (isDeniedByCode || DENIED.test(cleanAt(body, "message") ?? "")) throw deniedFault(response);
-  throw new ConsoleFault(kind, `answered ${about} with an error${errorText(response)}`);
+  if (isDeniedByCode || DENIED.test(cleanAt(body, "message") ?? "")) throw deniedError(response);
+  throw new ConsoleError(kind, `answered ${about} with an error${errorText(response)}`);
 }
 
-function deniedFault(response: ConsoleResponse): ConsoleFault {
+function deniedError(response: ConsoleResponse): ConsoleError {
   const said = errorText(response);
   const problem = /new-api-user/i.test(said)
     ? "needs the number of the access token's user; write it as login.user"
     : "does not accept the access token";
-  return new ConsoleFault("login-needed", `${problem}${said}`);
+  return new ConsoleError("login-needed", `${problem}${said}`);
 }
 
 /** The same in new-api and one-api. */

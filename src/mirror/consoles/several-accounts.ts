@@ -3,7 +3,7 @@ import type { ConsoleRow } from "../console-row.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,
-  ConsoleFault,
+  ConsoleError,
   type ConsoleKey,
   type CreatedKey,
   type KeyActions,
@@ -12,7 +12,7 @@ import {
 } from "./console.ts";
 
 /** By account. */
-type Faults = Map<string, ConsoleFault>;
+type AccountErrors = Map<string, ConsoleError>;
 
 interface NamedAdapter {
   readonly name: string;
@@ -21,7 +21,7 @@ interface NamedAdapter {
 
 interface NamedAccount {
   readonly name: string;
-  /** Throws a ConsoleFault where the account needs a login. */
+  /** Throws a ConsoleError where the account needs a login. */
   readonly open: () => ConsoleAdapter;
 }
 
@@ -36,26 +36,26 @@ export class SeveralAccounts implements ConsoleAdapter {
   readonly socketRowsHaveIds;
   readonly #opened: readonly NamedAdapter[];
   /** Why an account has no login, by account. */
-  readonly #unopened: ReadonlyMap<string, ConsoleFault>;
+  readonly #unopened: ReadonlyMap<string, ConsoleError>;
   /** Of the last list of keys, and of the last walk, by account. Keys may be listed during a walk. */
-  #listFaults: Faults = new Map();
-  #walkFaults: Faults = new Map();
+  #listErrors: AccountErrors = new Map();
+  #walkErrors: AccountErrors = new Map();
 
-  /** Throws a ConsoleFault where none can be opened. */
+  /** Throws a ConsoleError where none can be opened. */
   constructor(accounts: readonly NamedAccount[]) {
     const opened: NamedAdapter[] = [];
-    const unopened = new Map<string, ConsoleFault>();
+    const unopened = new Map<string, ConsoleError>();
     for (const { name, open } of accounts) {
       try {
         opened.push({ name, adapter: open() });
       } catch (error) {
-        unopened.set(name, asFault(error, name));
+        unopened.set(name, toConsoleError(error, name));
       }
     }
     const [first] = opened;
     if (first === undefined) {
-      const [fault] = unopened.values();
-      throw fault ?? new ConsoleFault("login-needed", "has no account");
+      const [error] = unopened.values();
+      throw error ?? new ConsoleError("login-needed", "has no account");
     }
     this.kind = first.adapter.kind;
     this.idNames = first.adapter.idNames;
@@ -66,21 +66,21 @@ export class SeveralAccounts implements ConsoleAdapter {
   }
 
   async keys(): Promise<readonly ConsoleKey[]> {
-    const faults: Faults = new Map();
+    const errors: AccountErrors = new Map();
     const keys: ConsoleKey[] = [];
-    await this.#each(faults, async ({ name, adapter }) => {
+    await this.#each(errors, async ({ name, adapter }) => {
       for (const key of await adapter.keys())
         keys.push({ ...key, account: name, ref: addAccount(key.ref, name) });
     });
-    this.#listFaults = faults;
+    this.#listErrors = errors;
     return keys;
   }
 
   /** The balances together; null: one of them is unknown. */
   async account(): Promise<AccountFacts> {
-    const faults = this.#listFaults;
+    const errors = this.#listErrors;
     const facts: AccountFacts[] = [];
-    await this.#each(faults, async ({ adapter }) => {
+    await this.#each(errors, async ({ adapter }) => {
       facts.push(await adapter.account());
     });
     let balance: number | null = 0;
@@ -90,12 +90,12 @@ export class SeveralAccounts implements ConsoleAdapter {
   }
 
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
-    const faults: Faults = new Map(this.#listFaults);
-    this.#walkFaults = faults;
+    const errors: AccountErrors = new Map(this.#listErrors);
+    this.#walkErrors = errors;
     const cursors = readCursors(cursor);
     let before = 0;
     for (const { name, adapter } of this.#opened) {
-      if (faults.has(name)) continue;
+      if (errors.has(name)) continue;
       let done = 0;
       try {
         for await (const page of adapter.walk(cursors.get(name) ?? null, since)) {
@@ -106,47 +106,47 @@ export class SeveralAccounts implements ConsoleAdapter {
           yield { ...page, rows, cursor: cursorText, done: before + done, total: null };
         }
       } catch (error) {
-        faults.set(name, asFault(error, name));
+        errors.set(name, toConsoleError(error, name));
       }
       before += done;
     }
-    this.#throwIfAllFailed(faults);
+    this.#throwIfAllFailed(errors);
   }
 
-  fault(of: "rows" | "keys"): ConsoleFault | null {
-    const faults = of === "rows" ? this.#walkFaults : this.#listFaults;
-    return [...faults.values(), ...this.#unopened.values()][0] ?? null;
+  lastError(of: "rows" | "keys"): ConsoleError | null {
+    const errors = of === "rows" ? this.#walkErrors : this.#listErrors;
+    return [...errors.values(), ...this.#unopened.values()][0] ?? null;
   }
 
   keyActions(account: string | null): KeyActions {
     const opened = this.#opened.find(({ name }) => name === account);
     const actions = opened?.adapter.keyActions?.(null);
     if (opened !== undefined && actions !== undefined) return new AccountKeyActions(actions, opened.name);
-    const fault = this.#unopened.get(account ?? "");
+    const error = this.#unopened.get(account ?? "");
     const names = this.#opened.map(({ name }) => name).join(", ");
-    throw fault ?? new ConsoleFault("refused", `has several accounts, so say which: ${names}`);
+    throw error ?? new ConsoleError("refused", `has several accounts, so say which: ${names}`);
   }
 
   /** Skips accounts that have failed. Throws where all of them have. */
-  async #each(faults: Faults, read: (account: NamedAdapter) => Promise<void>): Promise<void> {
+  async #each(errors: AccountErrors, read: (account: NamedAdapter) => Promise<void>): Promise<void> {
     for (const account of this.#opened) {
-      if (faults.has(account.name)) continue;
+      if (errors.has(account.name)) continue;
       try {
         await read(account);
       } catch (error) {
-        faults.set(account.name, asFault(error, account.name));
+        errors.set(account.name, toConsoleError(error, account.name));
       }
     }
-    this.#throwIfAllFailed(faults);
+    this.#throwIfAllFailed(errors);
   }
 
-  #throwIfAllFailed(faults: Faults): void {
-    const [fault] = faults.values();
-    if (fault !== undefined && faults.size === this.#opened.length) throw fault;
+  #throwIfAllFailed(errors: AccountErrors): void {
+    const [error] = errors.values();
+    if (error !== undefined && errors.size === this.#opened.length) throw error;
   }
 }
 
-/** The key actions of one of several accounts: refs and faults name the account. */
+/** The key actions of one of several accounts: refs and errors name the account. */
 class AccountKeyActions implements KeyActions {
   readonly takesOwnKeys;
   readonly needsGroup;
@@ -197,16 +197,16 @@ class AccountKeyActions implements KeyActions {
     try {
       return await action();
     } catch (error) {
-      throw asFault(error, this.#account);
+      throw toConsoleError(error, this.#account);
     }
   }
 }
 
-/** Throws what is not a fault of the console. */
-function asFault(error: unknown, account: string): ConsoleFault {
-  if (!(error instanceof ConsoleFault)) throw error;
+/** Throws what is not an error of the console. */
+function toConsoleError(error: unknown, account: string): ConsoleError {
+  if (!(error instanceof ConsoleError)) throw error;
   if (error.kind === "needs-trust") return error;
-  return new ConsoleFault(error.kind, `(account ${account}) ${error.message}`, error.retryAfter, account);
+  return new ConsoleError(error.kind, `(account ${account}) ${error.message}`, error.retryAfter, account);
 }
 
 /** The identity stays, so that a row is the same before and after its account became one of several. */

@@ -12,7 +12,7 @@ import type { Secret } from "../../core/secret.ts";
 import { DAY_MS } from "../../core/units.ts";
 import { cleanAt } from "./clean-text.ts";
 import {
-  ConsoleFault,
+  ConsoleError,
   type CopiedSettings,
   type CreatedKey,
   type KeyActions,
@@ -70,21 +70,21 @@ export class Sub2apiKeyActions implements KeyActions {
   /** Safe to repeat: the console never has two keys with the same text, not even for two requests at once. */
   async create({ name, id, key, settings }: KeyPlan): Promise<CreatedKey> {
     if (key === null) throw new TypeError("a key for sub2api is made here");
-    let limits = "like" in settings ? null : limitsOf(settings);
+    let limits = "like" in settings ? null : listLimits(settings);
     let item = await this.#findByName(name);
     if (item === null) {
-      const fields = "like" in settings ? await this.#copy(settings) : await this.#fieldsOf(settings);
+      const fields = "like" in settings ? await this.#copy(settings) : await this.#buildFields(settings);
       limits ??= limitsIn(fields);
       await this.#post(id, { name, custom_key: key, ...fields });
       item = await this.#findByName(name);
       // It repeats the response to an earlier request, even if that key was deleted since.
-      if (item === null) throw new ConsoleFault("failing", "accepted the new key, but does not list it");
+      if (item === null) throw new ConsoleError("failing", "accepted the new key, but does not list it");
     }
     if (!isSame(readShownKey(textAt(item, "key") ?? ""), key)) {
       throw refused(`has another key with the name ${name}`);
     }
     const ref = readRef(item);
-    const expiresAt = "like" in settings ? await this.#expiryOf(settings) : settings.expires_at;
+    const expiresAt = "like" in settings ? await this.#findExpiry(settings) : settings.expires_at;
     const complete = await this.#withExpiry(item, expiresAt);
     if (limits !== null) await this.#requireLimits(complete, limits);
     return { ref, key };
@@ -144,7 +144,7 @@ export class Sub2apiKeyActions implements KeyActions {
     return isGone(response) ? null : requiredData(readResult(response, about), about);
   }
 
-  async #fieldsOf({ group, quota, windows, expires_at }: KeySettings): Promise<KeyFields> {
+  async #buildFields({ group, quota, windows, expires_at }: KeySettings): Promise<KeyFields> {
     const fields: KeyFields = {};
     if (group !== null) {
       const id = (await this.#readGroups()).get(group);
@@ -212,7 +212,7 @@ export class Sub2apiKeyActions implements KeyActions {
       }
       const retryAfter = readRetryAfter(response);
       if (attempt === MAX_ATTEMPTS) {
-        throw new ConsoleFault("failing", "still works on an earlier request for this key", retryAfter);
+        throw new ConsoleError("failing", "still works on an earlier request for this key", retryAfter);
       }
       // Retry-After is when it gives up, always 30 seconds. Almost always the earlier request is done at once.
       const seconds = 2 ** (attempt - 1);
@@ -221,7 +221,7 @@ export class Sub2apiKeyActions implements KeyActions {
   }
 
   /** null: the other key never expires, or is gone meanwhile. */
-  async #expiryOf({ like, renewed }: CopiedSettings): Promise<number | null> {
+  async #findExpiry({ like, renewed }: CopiedSettings): Promise<number | null> {
     const expiresAt = renewed?.expires_at ?? null;
     if (expiresAt !== null) return expiresAt;
     const item = await this.#read(like);
@@ -263,7 +263,7 @@ interface KeyLimits {
   readonly expiry: boolean;
 }
 
-function limitsOf({ quota, windows, expires_at }: KeySettings): KeyLimits {
+function listLimits({ quota, windows, expires_at }: KeySettings): KeyLimits {
   return { quota: quota !== null, windows: windows.map(({ window }) => window), expiry: expires_at !== null };
 }
 

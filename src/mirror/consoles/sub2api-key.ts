@@ -80,7 +80,7 @@ export function timeAt(object: JsonObject, name: string): number | null {
 }
 
 /** Dollars to whole micro-dollars; rounds half up. */
-export function microdollars(dollars: number): number | null {
+export function dollarsToMicrodollars(dollars: number): number | null {
   // A double is exact to 15 digits. The noise beyond them must not decide how a half is rounded.
   const whole = Math.round(Number((dollars * 1_000_000).toPrecision(15)));
   // + 0 turns -0 into 0.
@@ -89,5 +89,5 @@ export function microdollars(dollars: number): number | null {
 
 export function moneyAt(object: JsonObject, name: string): number | null {
   const dollars = numberAt(object, name);
-  return dollars === null ? null : microdollars(dollars);
+  return dollars === null ? null : dollarsToMicrodollars(dollars);
 }

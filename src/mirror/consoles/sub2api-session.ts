@@ -4,7 +4,7 @@ import { fieldAt, flagAt, type JsonObject, numberAt, parseObject, textAt } from 
 import { Secret } from "../../core/secret.ts";
 import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import { cleanAt } from "./clean-text.ts";
-import { ConsoleFault } from "./console.ts";
+import { ConsoleError } from "./console.ts";
 import {
   type ConsoleClient,
   type ConsoleRequest,
@@ -15,7 +15,7 @@ import {
   requiredData,
 } from "./http.ts";
 
-export interface Tokens {
+interface Tokens {
   readonly accessToken: Secret;
   /** null: this console issues none, so the password is needed again when the access token expires. */
   readonly refreshToken: Secret | null;
@@ -27,7 +27,7 @@ type LoginResult =
   | ({ readonly state: "done" } & Tokens)
   | { readonly state: "second-factor"; readonly tempToken: Secret };
 
-export interface Credentials {
+interface Credentials {
   readonly email: string;
   readonly password: Secret;
 }
@@ -48,7 +48,7 @@ export async function secondFactor(client: ConsoleClient, tempToken: Secret, cod
   const body = { temp_token: tempToken, totp_code: code };
   const response = await post(client, "/api/v1/auth/login/2fa", body);
   if (isRefusal(response)) {
-    throw new ConsoleFault("login-refused", `does not accept this second-factor code${errorText(response)}`);
+    throw new ConsoleError("login-refused", `does not accept this second-factor code${errorText(response)}`);
   }
   const about = "the second factor";
   return readTokens(readData(response, about), about);
@@ -58,16 +58,16 @@ function post(client: ConsoleClient, path: string, body: Record<string, string |
   return client.send({ method: "POST", path, body });
 }
 
-function refusedLogin(response: ConsoleResponse): ConsoleFault {
+function refusedLogin(response: ConsoleResponse): ConsoleError {
   const said = errorText(response);
   if (/turnstile|captcha/i.test(`${bodyErrorCode(response)} ${said}`)) {
-    return new ConsoleFault(
+    return new ConsoleError(
       "login-refused",
       `needs a captcha, which only a browser can solve: log in there and give its refresh token (${advice.mirrorRefreshToken("<gateway>")})`,
     );
   }
   const problem = response.status === 401 ? "does not accept this email and password" : "refused the login";
-  return new ConsoleFault("login-refused", `${problem}${said}`);
+  return new ConsoleError("login-refused", `${problem}${said}`);
 }
 
 /** The console itself refuses, in its own format; a proxy in front of it says nothing about the credentials. */
@@ -85,7 +85,7 @@ export function readAnyData(response: ConsoleResponse, about: string): unknown {
   const envelope = readJson(response, about);
   const code = fieldAt(envelope, "code");
   if (typeof code !== "number" && typeof code !== "string") throw otherShape(about, "code");
-  if (code !== 0) throw new ConsoleFault("failing", `refused ${about}${errorText(response)}`);
+  if (code !== 0) throw new ConsoleError("failing", `refused ${about}${errorText(response)}`);
   return fieldAt(envelope, "data");
 }
 
@@ -143,7 +143,7 @@ export class Sub2apiSession {
   #renewing: Promise<Access> | null = null;
   /** Why there is no refresh token. */
   #ended = "has no login yet";
-  #lastLogin: { readonly at: number; readonly fault: ConsoleFault | null } | null = null;
+  #lastLogin: { readonly at: number; readonly error: ConsoleError | null } | null = null;
 
   constructor(options: SessionOptions) {
     this.#options = options;
@@ -155,7 +155,7 @@ export class Sub2apiSession {
   }
 
   /**
-   * Sends a request with this login. Never returns the console's own 401, but throws a ConsoleFault. A console that answers
+   * Sends a request with this login. Never returns the console's own 401, but throws a ConsoleError. A console that answers
    * 401 has not executed the request, so any request may be sent again after the login was renewed.
    */
   async send(request: Omit<ConsoleRequest, "bearer">): Promise<ConsoleResponse> {
@@ -172,7 +172,7 @@ export class Sub2apiSession {
     if (!isLoggedOut(again)) return again;
     this.#access = null;
     this.#judgeLogout(again);
-    throw new ConsoleFault("login-needed", `does not accept a new login${errorText(again)}`);
+    throw new ConsoleError("login-needed", `does not accept a new login${errorText(again)}`);
   }
 
   /** One at a time: a second call would send a refresh token that the first has used up. */
@@ -192,7 +192,7 @@ export class Sub2apiSession {
         await this.#options.onRefreshToken(next);
       } catch (error) {
         const problem = `issued a new login that could not be stored here (${errorCode(error)})`;
-        throw new ConsoleFault("failing", problem);
+        throw new ConsoleError("failing", problem);
       }
       this.#unstored = null;
       this.#refreshToken = next;
@@ -215,23 +215,23 @@ export class Sub2apiSession {
     return null;
   }
 
-  /** Between two attempts it throws the last one's fault again. */
+  /** Between two attempts it throws the last one's error again. */
   async #loginWithPassword(): Promise<Tokens> {
     const { client, now, credentials } = this.#options;
-    if (credentials === null) throw new ConsoleFault("login-needed", this.#ended);
+    if (credentials === null) throw new ConsoleError("login-needed", this.#ended);
     const last = this.#lastLogin;
-    const wait = last?.fault?.kind === "login-refused" ? REFUSED_LOGIN_EVERY_MS : LOGIN_EVERY_MS;
+    const wait = last?.error?.kind === "login-refused" ? REFUSED_LOGIN_EVERY_MS : LOGIN_EVERY_MS;
     // Math.abs: a clock that was set back must not block the login for weeks.
     if (last !== null && Math.abs(now() - last.at) < wait) {
-      throw last.fault ?? new ConsoleFault("failing", "ends every login within minutes");
+      throw last.error ?? new ConsoleError("failing", "ends every login within minutes");
     }
-    this.#lastLogin = { at: now(), fault: null };
+    this.#lastLogin = { at: now(), error: null };
     try {
       const result = await loginSub2api(client, credentials);
       if (result.state === "done") return result;
-      throw new ConsoleFault("login-needed", "needs a second factor, which only a person can give");
+      throw new ConsoleError("login-needed", "needs a second factor, which only a person can give");
     } catch (error) {
-      if (error instanceof ConsoleFault) this.#lastLogin = { at: now(), fault: error };
+      if (error instanceof ConsoleError) this.#lastLogin = { at: now(), error: error };
       throw error;
     }
   }
@@ -240,7 +240,7 @@ export class Sub2apiSession {
   #judgeLogout(response: ConsoleResponse): void {
     const code = bodyErrorCode(response);
     if (code === "USER_INACTIVE" || code === "USER_NOT_FOUND") {
-      throw new ConsoleFault("login-refused", `says that the account is not active${errorText(response)}`);
+      throw new ConsoleError("login-refused", `says that the account is not active${errorText(response)}`);
     }
     if (code === "SESSION_BINDING_MISMATCH") {
       this.#refreshToken = null;

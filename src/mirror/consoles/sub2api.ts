@@ -18,7 +18,7 @@ import { cleanAt } from "./clean-text.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,
-  ConsoleFault,
+  ConsoleError,
   type ConsoleKey,
   type KeyActions,
   type Page,
@@ -77,7 +77,7 @@ export class Sub2api implements ConsoleAdapter {
         if (key !== null) keys.set(key.ref, key);
       }
       if (items.length > 0 && keys.size === 0) {
-        throw new ConsoleFault("other-shape", `answered ${KEYS} with keys that have no usable "id"`);
+        throw new ConsoleError("other-shape", `answered ${KEYS} with keys that have no usable "id"`);
       }
       read += items.length;
       if (items.length === 0 || read >= required(wholeAt(data, "total"), "total", KEYS)) break;
@@ -139,7 +139,7 @@ function readRows(items: readonly unknown[]): NumberedRow[] {
   const rows = items.map((item) => readRow(asFields(item))).filter((row) => row !== null);
   if (rows.length === 0 && items.length > 0) {
     const problem = `answered ${USAGE} with rows that have no usable "id" and "created_at"`;
-    throw new ConsoleFault("other-shape", problem);
+    throw new ConsoleError("other-shape", problem);
   }
   return rows;
 }

@@ -1,5 +1,5 @@
 import type { Match, OurRequest, RowGroup, StartFit, Unmatched } from "./context.ts";
-import { idsContradict, modelsOf, timeOfRow } from "./fit.ts";
+import { idsContradict, listModels, timeOfRow } from "./fit.ts";
 
 /*
  * Finds the rows that a record may own, by time. Thousands of requests can be alike and close together, so nothing here
@@ -73,7 +73,7 @@ export interface Nearest<T> {
 }
 
 /** Where a record's row must be: its start, or its end where the console lists no start. */
-export interface Window {
+interface Window {
   readonly start: TimeSpan;
   readonly end: TimeSpan;
 }
@@ -109,7 +109,7 @@ export class RowIndex {
 
   /** The rows in a window that have the record's key and model, and no id that contradicts the record's. */
   near(record: OurRequest, window: Window): Range<RowGroup>[] {
-    const models = modelsOf(record);
+    const models = listModels(record);
     const ranges: Range<RowGroup>[] = [];
     for (const { first, model, timeline } of this.#alike) {
       const isOtherModel = models.length > 0 && model !== undefined && !models.includes(model);

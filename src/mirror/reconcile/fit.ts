@@ -39,14 +39,14 @@ export function isSameUserAgent(sent: string, listed: string): boolean {
 }
 
 /** The model names that a console may list, in lower case. Some list the requested model, others the one that answered. */
-export function modelsOf({ model, model_answered }: OurRequest): string[] {
+export function listModels({ model, model_answered }: OurRequest): string[] {
   const names = [model, model_answered].filter((name) => name !== null);
   return [...new Set(names.map((name) => name.toLowerCase()))];
 }
 
 export function hasModel(record: OurRequest, name: string): boolean {
   return (
-    name === record.model || name === record.model_answered || modelsOf(record).includes(name.toLowerCase())
+    name === record.model || name === record.model_answered || listModels(record).includes(name.toLowerCase())
   );
 }
 

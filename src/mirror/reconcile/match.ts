@@ -14,7 +14,7 @@ import {
   endOf,
   idsContradict,
   isSameCall,
-  modelsOf,
+  listModels,
   type RowTokens,
   theirWholeInput,
   tokensAgree,
@@ -180,7 +180,7 @@ export function matchSums({ records, groups }: Unmatched): Match[] {
     ({ expected, running, ended_at }) => expected && !running && ended_at !== null,
   );
   const recordsByHour = groupedBy(expected, (record) => {
-    const names = modelsOf(record).map((model) => hourOf(record.key, model, record.ended_at ?? 0));
+    const names = listModels(record).map((model) => hourOf(record.key, model, record.ended_at ?? 0));
     return names.find((name) => rowsByHour.has(name));
   });
   const matches: Match[] = [];

@@ -37,5 +37,5 @@ function findPrices({ model, tier }: ModelFactor, deps: ExplainDeps): TokenPrice
   const { service, isLongContext } = tierParts(tier);
   const names = { asked: model, answered: null };
   const own = snapshot().config.prices;
-  return tokenPrices((tokens) => prices.priceOf(names, tokens, clock.now(), own, service), isLongContext);
+  return tokenPrices((tokens) => prices.findPrice(names, tokens, clock.now(), own, service), isLongContext);
 }

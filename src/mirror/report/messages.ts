@@ -1,6 +1,6 @@
 import { advice } from "../../core/advice.ts";
 import { localTime } from "../../core/units.ts";
-import type { ConsoleFault } from "../consoles/console.ts";
+import type { ConsoleError } from "../consoles/console.ts";
 import { CANNOT_SEE } from "../reconcile/siblings.ts";
 import type { Alarm, ConsoleStatus } from "./shape.ts";
 
@@ -10,17 +10,17 @@ type State = Pick<ConsoleStatus, "state" | "why" | "next">;
 
 interface Condition {
   readonly isSyncing: boolean;
-  readonly fault: ConsoleFault | null;
+  readonly error: ConsoleError | null;
   /** It was read completely at least once since the start. */
   readonly isSynced: boolean;
   /** Why its rows cannot show a leak. */
   readonly blind: string | null;
 }
 
-export function stateMessages(gateway: string, { isSyncing, fault, isSynced, blind }: Condition): State {
+export function stateMessages(gateway: string, { isSyncing, error, isSynced, blind }: Condition): State {
   if (isSyncing) return { state: "syncing", why: null, next: null };
-  if (fault !== null)
-    return { state: fault.kind, why: `the console ${fault.message}`, next: consoleRemedy(fault, gateway) };
+  if (error !== null)
+    return { state: error.kind, why: `the console ${error.message}`, next: consoleRemedy(error, gateway) };
   if (!isSynced) return { state: "waiting", why: null, next: advice.mirrorSync(gateway) };
   if (blind !== null)
     return { state: "cannot-see", why: `the console ${blind}`, next: `check gateways.${gateway}.console` };
@@ -28,7 +28,7 @@ export function stateMessages(gateway: string, { isSyncing, fault, isSynced, bli
 }
 
 /** null: keybearer retries by itself. */
-export function consoleRemedy({ kind, account }: ConsoleFault, gateway: string): string | null {
+export function consoleRemedy({ kind, account }: ConsoleError, gateway: string): string | null {
   switch (kind) {
     case "login-needed":
     case "login-refused":

@@ -33,16 +33,16 @@ const LONG_SAMPLE = 300_000;
 
 const PICODOLLARS_PER_MICRODOLLAR = 1_000_000;
 
-/** @param priceOf in picodollars; null: not known */
+/** @param findPrice in picodollars; null: not known */
 export function tokenPrices(
-  priceOf: (tokens: Tokens) => number | null,
+  findPrice: (tokens: Tokens) => number | null,
   isLongContext: boolean,
 ): TokenPrices | null {
   const base = { ...NO_TOKENS, input: isLongContext ? LONG_SAMPLE : SAMPLE };
-  const least = priceOf(base);
+  const least = findPrice(base);
   if (least === null) return null;
   const perToken = (more: Partial<Tokens>) =>
-    ((priceOf({ ...base, ...more }) ?? least) - least) / SAMPLE / PICODOLLARS_PER_MICRODOLLAR;
+    ((findPrice({ ...base, ...more }) ?? least) - least) / SAMPLE / PICODOLLARS_PER_MICRODOLLAR;
   return {
     input: perToken({ input: base.input + SAMPLE }),
     cache_read: perToken({ cacheRead: SAMPLE }),

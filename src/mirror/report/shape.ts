@@ -1,7 +1,7 @@
 import type { ConsoleKind } from "../../config/schema.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import type { ConsoleRow } from "../console-row.ts";
-import type { ConsoleKey, FaultKind } from "../consoles/console.ts";
+import type { ConsoleErrorKind, ConsoleKey } from "../consoles/console.ts";
 import type { JudgedRow, RecordVerdict } from "../verdict.ts";
 
 /*
@@ -20,7 +20,7 @@ export interface ConsoleStatus {
    * waiting: it was not read yet. cannot-see: it answers, but does not list our requests, or does not say which key a row
    * belongs to.
    */
-  readonly state: "ok" | "waiting" | "syncing" | "cannot-see" | FaultKind;
+  readonly state: "ok" | "waiting" | "syncing" | "cannot-see" | ConsoleErrorKind;
   /** Why it is not ok; null when it is. */
   readonly why: string | null;
   /** What to type next; null when nothing is needed. */

@@ -21,7 +21,7 @@ type OwnNumbers = Omit<AmendedFields, "billed_microdollars">;
 /** For a record whose own numbers were lost with mirror.db. */
 const UNKNOWN = pick({ ...NOT_CLOSED, billed_microdollars: null }, TAKEN);
 
-export type PriceOf = (
+export type FindPrice = (
   record: UsageRecord,
   tokens: Tokens,
 ) => { readonly list: number; readonly cost: number } | null;
@@ -33,7 +33,7 @@ export function withoutTheirs(record: UsageRecord, ours: OwnNumbers | null): Usa
 }
 
 /** The record with the console's money, and with its tokens if its own are not complete. */
-export function withTheirs(own: UsageRecord, theirs: Theirs, priceOf: PriceOf): UsageRecord {
+export function withTheirs(own: UsageRecord, theirs: Theirs, findPrice: FindPrice): UsageRecord {
   const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = theirs;
   const billed = { ...own, billed_microdollars: theirs.billed_microdollars };
   if (isComplete(own) || input_tokens === null || output_tokens === null) return billed;
@@ -44,7 +44,7 @@ export function withTheirs(own: UsageRecord, theirs: Theirs, priceOf: PriceOf): 
     cacheWrite: cache_write_tokens ?? 0,
     output: output_tokens,
   };
-  const price = priceOf(own, tokens);
+  const price = findPrice(own, tokens);
   return {
     ...billed,
     input_tokens,

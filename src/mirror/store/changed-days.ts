@@ -45,7 +45,7 @@ export function hasChangedDays(db: Database.Database, gateway: string): boolean 
   return queryValue(db, "SELECT 1 FROM mirror.changed_days WHERE gateway = ? LIMIT 1", gateway) !== null;
 }
 
-export interface Plan {
+interface Plan {
   /** The UTC days to compare, by our clock, as days since 1970; the oldest first. */
   readonly days: readonly number[];
   /** The last change that the plan includes. */

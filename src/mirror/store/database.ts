@@ -10,13 +10,13 @@ import {
   DATABASE_SUFFIXES,
   detach,
   findDamage,
-  IndexFault,
-  indexFault,
+  IndexError,
   openIndexForReading,
   rollBack,
+  toIndexError,
   transact,
 } from "../../usage/index/database.ts";
-import { statOf } from "../../usage/journal/files.ts";
+import { readStat } from "../../usage/journal/files.ts";
 import { ROW_DEFINITIONS } from "../console-row.ts";
 import { queryValue } from "./query.ts";
 
@@ -163,7 +163,7 @@ export class MirrorDatabase {
 
   /** Another thread could not read one of the files. */
   noteDamage(): void {
-    if (!this.#closed) this.#recover(new IndexFault("corrupt", "it is damaged"));
+    if (!this.#closed) this.#recover(new IndexError("corrupt", "it is damaged"));
   }
 
   close(): void {
@@ -180,10 +180,10 @@ export class MirrorDatabase {
     try {
       attachMirror(db, this.files.file);
     } catch (error) {
-      const fault = indexFault(error);
-      if (!(fault instanceof IndexFault) || (fault.kind !== "corrupt" && fault.kind !== "outdated"))
-        throw fault;
-      this.#quarantine(fault.message);
+      const indexError = toIndexError(error);
+      if (!(indexError instanceof IndexError) || (indexError.kind !== "corrupt" && indexError.kind !== "outdated"))
+        throw indexError;
+      this.#quarantine(indexError.message);
       attachMirror(db, this.files.file);
     }
     this.#identity = identityOf(this.files);
@@ -197,14 +197,14 @@ export class MirrorDatabase {
 
   /** Throws what is a bug. After anything else, the next question reopens the files or finds them usable. */
   #recover(error: unknown): void {
-    const fault = indexFault(error);
-    if (!(fault instanceof IndexFault) || this.#isBug(error)) throw error;
-    if (fault.kind === "busy") return;
-    const damage = fault.kind === "corrupt" ? this.#findDamage() : null;
+    const indexError = toIndexError(error);
+    if (!(indexError instanceof IndexError) || this.#isBug(error)) throw error;
+    if (indexError.kind === "busy") return;
+    const damage = indexError.kind === "corrupt" ? this.#findDamage() : null;
     if (damage !== null) this.#quarantine(damage);
-    else if (fault.kind === "corrupt")
-      this.#logFailure(`the mirror cannot read the usage index: ${fault.message}`);
-    else if (fault.kind === "disk") this.#logFailure(`mirror.db cannot be used now: ${fault.message}`);
+    else if (indexError.kind === "corrupt")
+      this.#logFailure(`the mirror cannot read the usage index: ${indexError.message}`);
+    else if (indexError.kind === "disk") this.#logFailure(`mirror.db cannot be used now: ${indexError.message}`);
     this.#disconnect();
   }
 
@@ -232,8 +232,8 @@ export class MirrorDatabase {
       const tables = queryValue(db, "SELECT count(*) FROM mirror.sqlite_schema WHERE type = 'table'");
       return tables === MIRROR_TABLES ? null : "a table is missing";
     } catch (error) {
-      const fault = indexFault(error);
-      return fault instanceof IndexFault && fault.kind === "corrupt" ? fault.message : null;
+      const indexError = toIndexError(error);
+      return indexError instanceof IndexError && indexError.kind === "corrupt" ? indexError.message : null;
     }
   }
 
@@ -244,7 +244,7 @@ export class MirrorDatabase {
     const kept = `${file}.damaged-${new Date().toISOString().replace(/[-:]|\.\d+/g, "")}`;
     try {
       for (const suffix of DATABASE_SUFFIXES) {
-        if (statOf(file + suffix) !== null) renameSync(file + suffix, kept + suffix);
+        if (readStat(file + suffix) !== null) renameSync(file + suffix, kept + suffix);
       }
     } catch (error) {
       this.#logFailure(`mirror.db cannot be renamed: ${errorMessage(error)}`);
@@ -263,7 +263,7 @@ export class MirrorDatabase {
   }
 }
 
-/** A connection for another thread or program. Throws an IndexFault. */
+/** A connection for another thread or program. Throws an IndexError. */
 export function openMirrorForReading({ file, index }: MirrorFiles, lockWaitMs = LOCK_WAIT_MS): Connection {
   const connection = openCompleteIndex(index, lockWaitMs);
   try {
@@ -272,7 +272,7 @@ export function openMirrorForReading({ file, index }: MirrorFiles, lockWaitMs = 
     return connection;
   } catch (error) {
     connection.close();
-    throw indexFault(error);
+    throw toIndexError(error);
   }
 }
 
@@ -282,19 +282,19 @@ function openCompleteIndex(index: string, lockWaitMs: number): Connection {
   try {
     // With half an index, the rows of all requests that are not in it yet would be foreign.
     if (queryValue(db, "SELECT value FROM usage.meta WHERE name = 'complete'") === null)
-      throw new IndexFault("busy", "it is being rebuilt");
+      throw new IndexError("busy", "it is being rebuilt");
     // A new mirror.db copies these. Read them now, so that damage in the index is not taken for damage in mirror.db.
     db.prepare("SELECT * FROM usage.held_keys").raw().all();
     return connection;
   } catch (error) {
     connection.close();
-    throw indexFault(error);
+    throw toIndexError(error);
   }
 }
 
 /** Creates the file if there is none. */
 function attachMirror(db: Database.Database, file: string): void {
-  if (statOf(file) === null) {
+  if (readStat(file) === null) {
     createEmptyPrivateFile(file);
     for (const suffix of DATABASE_SUFFIXES.slice(1)) rmSync(file + suffix, { force: true });
   }
@@ -308,7 +308,7 @@ function attachMirror(db: Database.Database, file: string): void {
 }
 
 function identityOf({ file, index }: MirrorFiles): string {
-  return `${statOf(file)?.identity} ${statOf(index)?.identity}`;
+  return `${readStat(file)?.identity} ${readStat(index)?.identity}`;
 }
 
 /** SQLite's primary result code for wrong SQL, such as an unknown table. */

@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import { DAY_MS } from "../../core/units.ts";
-import { meteringOf } from "../../metering/protocols.ts";
+import { findMetering } from "../../metering/protocols.ts";
 import { atOnce, mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
 import { SIBLING_CLOCK_MS, type Sibling } from "../reconcile/siblings.ts";
@@ -267,7 +267,7 @@ function isExpected({ method, endpoint, status, end, refusal, tokens_from }: Usa
   if (end !== "complete" || refusal !== null || status === null || status < 200 || status >= 400)
     return false;
   // Other endpoints are known to be billed only if the answer reports tokens.
-  return meteringOf(method, endpoint) !== "other" || tokens_from === "reported";
+  return findMetering(method, endpoint) !== "other" || tokens_from === "reported";
 }
 
 function toTokens(record: UsageRecord): OurTokens | null {

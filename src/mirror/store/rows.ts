@@ -1,7 +1,7 @@
 import type Database from "libsql";
+import { firstIdAt } from "../../core/ids.ts";
 import { transact } from "../../usage/index/database.ts";
 import type { AckLine, KeyHeldLine } from "../../usage/journal/lines.ts";
-import { firstIdAt } from "../../usage/reports/records.ts";
 import { type ConsoleRow, ROW_FIELDS } from "../console-row.ts";
 import type { Page } from "../consoles/console.ts";
 import { CANNOT_SEE } from "../reconcile/siblings.ts";

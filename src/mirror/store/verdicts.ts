@@ -8,7 +8,7 @@ import { type AbortedBill, noteAbortedBills, noteUnanswered, type UnansweredBill
 import {
   type Amendment,
   buildAmendment,
-  type PriceOf,
+  type FindPrice,
   TAKEN,
   withoutTheirs,
   withTheirs,
@@ -76,7 +76,7 @@ export function* stepsOf({ records, rows }: Step): Generator<Step> {
 interface ApplyOptions {
   readonly gateway: string;
   readonly skew: number;
-  readonly priceOf: PriceOf;
+  readonly findPrice: FindPrice;
   /** Appends amendments of records to the journal. If it throws, nothing of the step is stored. */
   readonly amend: (lines: readonly Amendment[]) => void;
 }
@@ -113,10 +113,10 @@ export function applySummary(
  * again, and finds the amendments in the index. Returns how many records were amended.
  */
 export function applyStep(db: Database.Database, step: Step, options: ApplyOptions): number {
-  const { gateway, priceOf, amend } = options;
+  const { gateway, findPrice, amend } = options;
   return transact(db, () => {
     writeRowVerdicts(db, gateway, step.rows);
-    const lines = writeRecordVerdicts(db, gateway, step.records, priceOf);
+    const lines = writeRecordVerdicts(db, gateway, step.records, findPrice);
     if (lines.length > 0) amend(lines);
     return lines.length;
   });
@@ -191,7 +191,7 @@ function writeRecordVerdicts(
   db: Database.Database,
   gateway: string,
   verdicts: readonly NewVerdict[],
-  priceOf: PriceOf,
+  findPrice: FindPrice,
 ): Amendment[] {
   const stored = readRecords(
     db,
@@ -205,7 +205,7 @@ function writeRecordVerdicts(
     const theirs = judged?.theirs ?? null;
     // A record that took numbers before mirror.db was lost keeps them, although the console no longer lists it.
     let after = before.theirs === null ? record : own;
-    if (theirs !== null) after = withTheirs(own, theirs, priceOf);
+    if (theirs !== null) after = withTheirs(own, theirs, findPrice);
     const amendment = buildAmendment(record, after);
     if (amendment !== null) amendments.push(amendment);
     if (judged === null) execute(db, "DELETE FROM mirror.verdicts WHERE record = ?", id);

@@ -4,7 +4,7 @@ import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import { MINUTE_MS } from "../../core/units.ts";
 import type { ConsoleConnection } from "../connect/connection.ts";
-import { ConsoleFault } from "../consoles/console.ts";
+import { ConsoleError } from "../consoles/console.ts";
 import type { ListedKeys } from "../listed-keys.ts";
 import type { ConsoleStatus } from "../report/shape.ts";
 import type { MirrorDatabase } from "../store/database.ts";
@@ -47,12 +47,12 @@ const BUDGET_SHARE = 3;
 export class ConsoleSync {
   readonly #deps: ConsoleSyncDeps;
   readonly #schedule: SyncSchedule;
-  #running: Promise<void> | null = null;
-  /** Another sync follows the running one. */
+  #inFlight: Promise<void> | null = null;
+  /** Another sync follows the one in flight. */
   #again = false;
   /** A sync that began with another number stops: the connection changed, or the rows must be read from the beginning. */
   #generation = 0;
-  #fault: ConsoleFault | null = null;
+  #error: ConsoleError | null = null;
   /** The console was read completely at least once since the start. */
   #isSynced = false;
   /** The last complete sync, also of an earlier run. */
@@ -74,8 +74,8 @@ export class ConsoleSync {
     this.followSchedule();
   }
 
-  get isRunning(): boolean {
-    return this.#running !== null;
+  get isSyncing(): boolean {
+    return this.#inFlight !== null;
   }
 
   /** The console failed a short while ago, and is not to be called yet. */
@@ -84,8 +84,8 @@ export class ConsoleSync {
   }
 
   /** Why the last sync failed; null: it did not. */
-  get fault(): ConsoleFault | null {
-    return this.#fault;
+  get error(): ConsoleError | null {
+    return this.#error;
   }
 
   get isSynced(): boolean {
@@ -109,16 +109,16 @@ export class ConsoleSync {
 
   /** Reads the console as it is from now on: a sync in flight may have passed the newest rows, so another one follows it. */
   start(): void {
-    this.#again = this.isRunning;
+    this.#again = this.isSyncing;
     background(this.run(), this.#deps.log, "reading the console");
   }
 
   /** The connection was reset: a sync in flight ends, and another one follows it. */
   restart(): void {
     this.#generation += 1;
-    this.#fault = null;
+    this.#error = null;
     this.#schedule.succeeded();
-    const previous = this.#running ?? Promise.resolve();
+    const previous = this.#inFlight ?? Promise.resolve();
     background(
       previous.then(() => this.run()),
       this.#deps.log,
@@ -126,28 +126,35 @@ export class ConsoleSync {
     );
   }
 
+  /** Another console has the gateway's name: forgets when the earlier one was read. */
+  forget(): void {
+    this.#isSynced = false;
+    this.#lastSync = null;
+    this.startOver();
+  }
+
   /** The rows must be read from the beginning. A sync in flight would write its own cursor. */
   startOver(): void {
-    if (!this.isRunning) return;
+    if (!this.isSyncing) return;
     this.#generation += 1;
     this.#again = true;
   }
 
-  /** Reads the console now. A call during a sync waits for that one. Failures are in `fault`. */
+  /** Reads the console now. A call during a sync waits for that one. A failure is in `error`. */
   async run(): Promise<void> {
     if (this.#deps.signal.aborted) return;
-    this.#running ??= this.#runAll().finally(() => {
-      this.#running = null;
+    this.#inFlight ??= this.#runAll().finally(() => {
+      this.#inFlight = null;
       this.#progress = null;
     });
-    await this.#running;
+    await this.#inFlight;
   }
 
   /** Reads the console early where it would otherwise no longer list all of a key's rows. */
   async runIfBusy(): Promise<void> {
     const { usage, database, connection } = this.#deps;
     const rowsPerKey = connection.adapter?.rowsPerKey;
-    if (rowsPerKey === undefined || !this.#isSynced || this.isRunning) return;
+    if (rowsPerKey === undefined || !this.#isSynced || this.isSyncing) return;
     await catchUp(usage);
     const busiest = database.ask((db) =>
       queryNumber(
@@ -164,7 +171,7 @@ export class ConsoleSync {
   /** Resolves when the sync in flight has ended. */
   async stop(): Promise<void> {
     this.#schedule.stop();
-    await this.#running;
+    await this.#inFlight;
   }
 
   async #runAll(): Promise<void> {
@@ -209,31 +216,31 @@ export class ConsoleSync {
     noteWalk(adapter, listedKeys.withoutAccount(), { gateway, database, now: clock.now() });
     await comparisons.compare(adapter);
     // The other accounts were read and compared; this one needs a person.
-    const fault = adapter.fault?.("rows") ?? null;
-    if (fault !== null) throw fault;
-    if (this.#fault !== null) log.info({ gateway }, "the console can be read again");
+    const error = adapter.lastError?.("rows") ?? null;
+    if (error !== null) throw error;
+    if (this.#error !== null) log.info({ gateway }, "the console can be read again");
     this.#isSynced = true;
     this.#lastSync = clock.now();
-    this.#fault = null;
+    this.#error = null;
     this.#schedule.succeeded();
   }
 
   async #fail(error: unknown): Promise<void> {
     const { log, connection, onFailed } = this.#deps;
     const gateway = connection.gateway.name;
-    const before = this.#fault;
-    let fault: ConsoleFault;
-    if (error instanceof ConsoleFault) fault = error;
+    const before = this.#error;
+    let consoleError: ConsoleError;
+    if (error instanceof ConsoleError) consoleError = error;
     else {
       log.error({ err: error, gateway }, "reading or comparing console rows failed");
-      fault = new ConsoleFault("failing", `could not be read and compared: ${errorMessage(error)}`);
+      consoleError = new ConsoleError("failing", `could not be read and compared: ${errorMessage(error)}`);
     }
-    this.#fault = fault;
-    this.#schedule.failed(fault.retryAfter);
-    // After any other fault the connection stays, with its session and the time of a refused password.
-    if (fault.kind === "not-a-console" || fault.kind === "other-shape") connection.close();
-    if (before?.kind !== fault.kind || before.message !== fault.message)
-      log.warn({ gateway, kind: fault.kind }, `the console ${fault.message}`);
+    this.#error = consoleError;
+    this.#schedule.failed(consoleError.retryAfter);
+    // After any other error the connection stays, with its session and the time of a refused password.
+    if (consoleError.kind === "not-a-console" || consoleError.kind === "other-shape") connection.close();
+    if (before?.kind !== consoleError.kind || before.message !== consoleError.message)
+      log.warn({ gateway, kind: consoleError.kind }, `the console ${consoleError.message}`);
     await onFailed();
   }
 

@@ -4,7 +4,7 @@ import { background } from "../../core/background.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import { withTimeout } from "../../core/timeout.ts";
-import type { IndexFaultKind } from "../../usage/index/database.ts";
+import type { IndexErrorKind } from "../../usage/index/database.ts";
 import { LoadedPackage, REPLACED } from "../../usage/index/loaded-package.ts";
 import type { MirrorDatabase, MirrorFiles } from "../store/database.ts";
 import type { Answer, Question, Questions } from "./mirror-worker.ts";
@@ -15,10 +15,10 @@ type Args<K extends Kind> = Questions[K] extends (db: Database.Database, ...args
   : [];
 
 /** Why the thread has no answer. `kind` null: the thread ended, or it has a bug. */
-export class ThreadFault extends Error {
-  readonly kind: IndexFaultKind | null;
+export class ThreadError extends Error {
+  readonly kind: IndexErrorKind | null;
 
-  constructor(message: string, kind: IndexFaultKind | null) {
+  constructor(message: string, kind: IndexErrorKind | null) {
     super(message);
     this.kind = kind;
   }
@@ -26,7 +26,7 @@ export class ThreadFault extends Error {
 
 interface Waiting {
   readonly resolve: (result: unknown) => void;
-  readonly reject: (fault: ThreadFault) => void;
+  readonly reject: (error: ThreadError) => void;
 }
 
 /** The thread reads a day of 20,000 rows within a second. */
@@ -39,7 +39,7 @@ export class MirrorThread {
   readonly #waiting = new Map<number, Waiting>();
   #number = 0;
   /** Why it ended; null: it runs. */
-  #ended: ThreadFault | null = null;
+  #ended: ThreadError | null = null;
 
   constructor(files: MirrorFiles) {
     this.#worker = new Worker(workerFile(), { workerData: files, execArgv: [], env: {} });
@@ -59,7 +59,7 @@ export class MirrorThread {
     return this.#ended !== null;
   }
 
-  /** Throws a ThreadFault. */
+  /** Throws a ThreadError. */
   async ask<K extends Kind>(kind: K, ...args: Args<K>): Promise<ReturnType<Questions[K]>> {
     if (this.#ended !== null) throw this.#ended;
     this.#number += 1;
@@ -83,12 +83,12 @@ export class MirrorThread {
   #onAnswer(answer: Answer): void {
     const waiting = this.#waiting.get(answer.number);
     this.#waiting.delete(answer.number);
-    if ("error" in answer) waiting?.reject(new ThreadFault(answer.error, answer.fault));
+    if ("error" in answer) waiting?.reject(new ThreadError(answer.error, answer.kind));
     else waiting?.resolve(answer.result);
   }
 
   #onEnd(problem: string): void {
-    this.#ended ??= new ThreadFault(problem, null);
+    this.#ended ??= new ThreadError(problem, null);
     for (const { reject } of this.#waiting.values()) reject(this.#ended);
     this.#waiting.clear();
   }
@@ -119,9 +119,9 @@ export class ThreadOnDemand {
     this.#log = log;
   }
 
-  /** Throws what `start` and `work` throw, and a ThreadFault after `stop`. */
+  /** Throws what `start` and `work` throw, and a ThreadError after `stop`. */
   async use<T>(work: (thread: MirrorThread) => Promise<T>): Promise<T> {
-    if (this.#stopped) throw new ThreadFault("its thread ended", null);
+    if (this.#stopped) throw new ThreadError("its thread ended", null);
     if (this.#thread === null || this.#thread.hasEnded) this.#thread = this.#start();
     const thread = this.#thread;
     clearTimeout(this.#idleTimer);
@@ -165,10 +165,10 @@ export class MirrorReader {
     this.#thread = this.createThread();
   }
 
-  /** For work that no report waits for. It throws a ThreadFault if an update has replaced what the thread would load. */
+  /** For work that no report waits for. It throws a ThreadError if an update has replaced what the thread would load. */
   createThread(): ThreadOnDemand {
     const start = () => {
-      if (this.#package.isReplaced()) throw new ThreadFault(REPLACED, "busy");
+      if (this.#package.isReplaced()) throw new ThreadError(REPLACED, "busy");
       return new MirrorThread(this.#database.files);
     };
     return new ThreadOnDemand(start, this.#log);
@@ -182,7 +182,7 @@ export class MirrorReader {
     try {
       return await this.#thread.use((thread) => thread.ask(kind, ...args));
     } catch (error) {
-      if (!(error instanceof ThreadFault)) throw error;
+      if (!(error instanceof ThreadError)) throw error;
       if (error.kind === "corrupt") this.#database.noteDamage();
       if (error.kind !== null || this.#stopped) return null;
       throw error;

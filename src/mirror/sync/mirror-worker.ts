@@ -1,7 +1,7 @@
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import type Database from "libsql";
 import { errorMessage } from "../../core/errors.ts";
-import { IndexFault, type IndexFaultKind, indexFault } from "../../usage/index/database.ts";
+import { IndexError, type IndexErrorKind, toIndexError } from "../../usage/index/database.ts";
 import { readAlarms } from "../alarms.ts";
 import { blindSpots, findBlindness } from "../report/blind-spots.ts";
 import { readDiff } from "../report/compared.ts";
@@ -75,10 +75,10 @@ export interface Question {
   readonly args: readonly unknown[];
 }
 
-/** `fault`: why the databases cannot be read. null with an error: the error is a bug. */
+/** `kind`: why the databases cannot be read. null with an error: the error is a bug. */
 export type Answer =
   | { readonly number: number; readonly result: unknown }
-  | { readonly number: number; readonly error: string; readonly fault: IndexFaultKind | null };
+  | { readonly number: number; readonly error: string; readonly kind: IndexErrorKind | null };
 
 function serve(port: MessagePort, files: MirrorFiles): void {
   const worker = new MirrorWorker(files);
@@ -91,9 +91,9 @@ function serve(port: MessagePort, files: MirrorFiles): void {
     try {
       port.postMessage({ number, result: worker.answer(question) } satisfies Answer);
     } catch (error) {
-      const found = indexFault(error);
-      const fault = found instanceof IndexFault ? found.kind : null;
-      port.postMessage({ number, error: errorMessage(error), fault } satisfies Answer);
+      const found = toIndexError(error);
+      const kind = found instanceof IndexError ? found.kind : null;
+      port.postMessage({ number, error: errorMessage(error), kind } satisfies Answer);
     }
   });
 }

@@ -24,7 +24,7 @@ const HISTORY_MS = 30 * DAY_MS;
 /** Rows in one transaction, which runs on the thread that serves requests. */
 const ROWS_PER_WRITE = 100;
 
-/** Reads the rows since the last walk. Throws a ConsoleFault. */
+/** Reads the rows since the last walk. Throws a ConsoleError. */
 export async function readRows(adapter: ConsoleAdapter, options: ReadOptions): Promise<void> {
   const { gateway, database, isStale, onProgress } = options;
   const since = beginCoverage(options);
@@ -80,7 +80,7 @@ export function noteWalk(
   ];
   database.ask((db) => {
     // If an account could not be read, its requests must not become missing.
-    if ((adapter.fault?.("rows") ?? null) === null) writeFact(db, gateway, "last_sync", String(now));
+    if ((adapter.lastError?.("rows") ?? null) === null) writeFact(db, gateway, "last_sync", String(now));
     writeUnreadKeys(db, gateway, unreadKeys);
   });
 }

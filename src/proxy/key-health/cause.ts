@@ -452,7 +452,7 @@ function isFromProvider({ body, isNewApi = false, requestId }: GatewayAnswer): b
 }
 
 /** What may be wrong with a key or its account, as a gateway or its console reports it. */
-export type KeyFault =
+export type KeyDetail =
   | "key-disabled"
   | "key-expired"
   | "key-deleted"
@@ -461,7 +461,7 @@ export type KeyFault =
   | "account-disabled"
   | "window-used-up";
 
-const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {
+const KEY_CAUSES: Readonly<Record<KeyDetail, Cause>> = {
   "key-disabled": KEY_DISABLED,
   "key-expired": KEY_EXPIRED,
   "key-deleted": KEY_DELETED,
@@ -471,15 +471,15 @@ const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {
   "window-used-up": WINDOW,
 };
 
-export function isKeyFault(detail: CauseDetail | null): detail is KeyFault {
-  return detail !== null && Object.hasOwn(KEY_FAULTS, detail);
+export function isKeyDetail(detail: CauseDetail | null): detail is KeyDetail {
+  return detail !== null && Object.hasOwn(KEY_CAUSES, detail);
 }
 
 /** The state of a key as a console lists it. */
 export type ListedState = "active" | "disabled" | "expired" | "deleted" | "quota-exhausted" | "unknown";
 
 /** What a state that a console lists says is wrong with the key. */
-export const FAULT_BY_STATE: Partial<Record<ListedState, KeyFault>> = {
+export const DETAIL_BY_STATE: Partial<Record<ListedState, KeyDetail>> = {
   disabled: "key-disabled",
   expired: "key-expired",
   deleted: "key-deleted",
@@ -487,8 +487,8 @@ export const FAULT_BY_STATE: Partial<Record<ListedState, KeyFault>> = {
 };
 
 /** The cause of an ambiguous answer, once it is known what is wrong with the key. */
-export function causeOfFault(fault: KeyFault): Cause {
-  return KEY_FAULTS[fault];
+export function causeFor(detail: KeyDetail): Cause {
+  return KEY_CAUSES[detail];
 }
 
 /** The gateway reports that the window of a subscription is used up. */

@@ -9,11 +9,11 @@ import { durationInWords } from "../../limits/format.ts";
 import type { Outcome } from "../outcome.ts";
 import {
   type Cause,
+  causeFor,
   causeOfEndedKey,
-  causeOfFault,
   isModelRefusal,
   isUnexplained,
-  type KeyFault,
+  type KeyDetail,
   NO_MODELS_LISTED,
   type Tested,
 } from "./cause.ts";
@@ -50,8 +50,8 @@ interface Known {
   acceptedAt: number | null;
   fundedAt: number | null;
   refusal: KeyRefusal | null;
-  /** When the gateway was last asked what is wrong with the key; fault null: it did not say. */
-  asked: { readonly at: number; readonly fault: KeyFault | null } | null;
+  /** When the gateway was last asked what is wrong with the key; detail null: it did not say. */
+  asked: { readonly at: number; readonly detail: KeyDetail | null } | null;
   /** 401s in a row. */
   denials: number;
   pause: Pause | null;
@@ -77,15 +77,11 @@ interface Pause {
  */
 export class KeyHealth {
   readonly #clock: Clock;
-  readonly #usedBefore: (tool: string) => number | null;
   /** By tool: its last key. A new key begins without a past. */
   readonly #known = new Map<string, Known>();
-  readonly #lastUses = new Map<string, number>();
 
-  /** @param usedBefore when a tool was last used before this process started. */
-  constructor(clock: Clock, usedBefore: (tool: string) => number | null = () => null) {
+  constructor(clock: Clock) {
     this.#clock = clock;
-    this.#usedBefore = usedBefore;
   }
 
   // Requests
@@ -111,8 +107,6 @@ export class KeyHealth {
   /** A request of the tool ended. @param isFree it costs nothing, like one for the list of models */
   settle(tool: string, key: Secret, id: string, outcome: Outcome, isFree: boolean): void {
     const { end, status, refusal, observed } = outcome;
-    const now = this.#clock.now();
-    if (end !== "refused") this.#lastUses.set(tool, now);
     // null: the tool has another key by now.
     const known = this.#find(tool, key);
     if (known === null) return;
@@ -122,6 +116,7 @@ export class KeyHealth {
     // A refusal of ours, or no answer at all, says nothing about the key.
     if (status === null || refusal !== null || end === "refused") return;
     const { cause, errorText } = observed;
+    const now = this.#clock.now();
     if (cause !== null) this.#refuse(known, cause, status, errorText, now);
     else if (status < 400) noteAcceptance(known, isFree ? FREE : PAID, now);
     // Some gateways pass on the 401 of the provider behind them. It says nothing about this key.
@@ -144,15 +139,15 @@ export class KeyHealth {
     this.#refuse(this.#findOrAdd(tool, key), cause, status, message, this.#clock.now());
   }
 
-  /** The gateway was asked what is wrong with a key that it refuses. @param fault null: it did not say */
-  learn(tool: string, key: Secret, fault: KeyFault | null): void {
+  /** The gateway was asked what is wrong with a key that it refuses. @param detail null: it did not say */
+  learn(tool: string, key: Secret, detail: KeyDetail | null): void {
     const known = this.#find(tool, key);
     // Meanwhile it may have been accepted, or replaced.
     if (known === null || known.refusal === null) return;
-    known.asked = { at: this.#clock.now(), fault };
-    // The refusal may know more than the fault: which window it is.
-    if (fault === null || fault === known.refusal.cause.detail) return;
-    known.refusal = { ...known.refusal, cause: causeOfFault(fault) };
+    known.asked = { at: this.#clock.now(), detail };
+    // The refusal may know more than the detail: which window it is.
+    if (detail === null || detail === known.refusal.cause.detail) return;
+    known.refusal = { ...known.refusal, cause: causeFor(detail) };
   }
 
   /** Whether the gateway was asked about this key lately. Such questions are few, see mirror/consoles/key-calls.ts. */
@@ -168,16 +163,20 @@ export class KeyHealth {
     for (const known of this.#known.values()) resume(known);
   }
 
+  /** A tool has another name from now on, and the same key. */
+  rename({ from, to }: { readonly from: string; readonly to: string }): void {
+    const known = this.#known.get(from);
+    if (known === undefined) return;
+    this.#known.delete(from);
+    this.#known.set(to, known);
+  }
+
   // Views
 
   /** What is known of the key that was read for a tool. @param console what the gateway's console knows of it */
   report(tool: Pick<Tool, "name" | "key">, key: KeyState, console: ConsoleView): KeySummary {
     if (key.state !== "ready") return { ...missingKey(tool, key), refusal: null, pause: null };
     return reportKey(tool, key, this.#facts(tool.name, key.key), console, this.#clock.now());
-  }
-
-  lastUse(tool: string): number | null {
-    return this.#lastUses.get(tool) ?? this.#usedBefore(tool);
   }
 
   #facts(tool: string, key: Secret): KeyFacts {
@@ -256,7 +255,7 @@ export class KeyHealth {
     // Another answer than the one it was asked about: what it said then no longer holds. 429 and 5xx come before the key is
     // looked at.
     const isAboutKey = status === null || (status < 500 && status !== 429);
-    if (isAboutKey && cause.detail !== known.asked?.fault) known.asked = null;
+    if (isAboutKey && cause.detail !== known.asked?.detail) known.asked = null;
     // A wrong model or path says nothing about the key.
     if (!cause.concernsKey) return;
     const { refusal } = known;
@@ -276,8 +275,8 @@ export class KeyHealth {
     if (cause.concernsKey && cause.canRetry && refusal !== null) return { ...cause, canRetry: false };
     if (isModelRefusal(cause) && refusal?.cause.detail === "no-models") return NO_MODELS_LISTED;
     if (!isUnexplained(cause)) return cause;
-    const fault = this.#isRecent(asked) ? asked.fault : null;
-    if (fault !== null) return causeOfFault(fault);
+    const detail = this.#isRecent(asked) ? asked.detail : null;
+    if (detail !== null) return causeFor(detail);
     return acceptedAt === null ? cause : causeOfEndedKey(cause);
   }
 

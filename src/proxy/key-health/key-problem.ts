@@ -1,34 +1,28 @@
 import type { Tool } from "../../config/schema.ts";
 import type { KeyState } from "../../config/snapshot.ts";
 import { advice } from "../../core/advice.ts";
-import { describeCommand, escapeControlChars, quoteForShell } from "../../core/display.ts";
+import { describeCommand, escapeControlChars, type Problem, quoteForShell } from "../../core/display.ts";
 import { wholeMinute } from "../../core/units.ts";
 import { durationInWords, momentInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import {
   type Cause,
   type CauseDetail,
-  causeOfFault,
-  FAULT_BY_STATE,
-  isKeyFault,
-  type KeyFault,
+  causeFor,
+  DETAIL_BY_STATE,
+  isKeyDetail,
+  type KeyDetail,
   type ListedState,
 } from "./cause.ts";
 
 /* What is wrong with a tool's key, and what to do about it, in the words of every view. */
-
-interface KeyProblem {
-  readonly problem: string;
-  /** What to type or do next. */
-  readonly next: string;
-}
 
 // A key that could not be read.
 
 export function missingKey(
   tool: Pick<Tool, "name" | "key">,
   key: Exclude<KeyState, { state: "ready" }>,
-): KeyProblem & { readonly state: "unavailable" | "needs-trust" } {
+): Problem & { readonly state: "unavailable" | "needs-trust" } {
   if (key.state === "unavailable")
     return { state: key.state, problem: key.problem, next: unreadableKeyStep(tool, key) };
   const problem = `${key.what}: ${key.from} → ${key.to}`;
@@ -46,7 +40,7 @@ function unreadableKeyStep(
   { absent = false, next }: Extract<KeyState, { state: "unavailable" }>,
 ): string {
   const rotate = advice.rotate(name);
-  if (next !== undefined) return next;
+  if (next !== null) return next;
   // keybearer writes no key to a place of the person's own.
   const isOwn = key.kind === "keychain" || key.kind === "literal";
   if (absent) return isOwn ? rotate : advice.rotateInto(name, "file");
@@ -69,7 +63,7 @@ function unreadableKeyStep(
 /** How the gateway refuses a key. */
 export interface KeyRefusal {
   readonly cause: Cause;
-  /** null: it listed its models, and reported the fault when it was asked about the key. */
+  /** null: it listed its models, and reported the problem when it was asked about the key. */
   readonly status: number | null;
   /** What the gateway says about it. */
   readonly message: string | null;
@@ -163,7 +157,7 @@ export function reportKey(
   }
   const { cause, status } = refusal;
   const isWindow = cause.detail === "window-used-up" && console.facts !== null;
-  const window = isWindow ? usedUpWindow(console.facts, now) : null;
+  const window = isWindow ? findUsedUpWindow(console.facts, now) : null;
   const what = window === null ? cause.problem : windowText(window, now);
   const source = status === null ? ", according to the gateway" : ` (${status})`;
   const paused = pause === null ? "" : `${pauseText(pause, now)}: `;
@@ -196,7 +190,7 @@ export function nextForProbe(
   { cause, detail, next }: { cause: string; detail: CauseDetail | null; next: string },
   tool: string,
 ): string {
-  const isEnded = isKeyFault(detail) && causeOfFault(detail).newKey === "helps";
+  const isEnded = isKeyDetail(detail) && causeFor(detail).newKey === "helps";
   return isEnded || cause === "incomplete-key" ? withRotate(next, tool) : next;
 }
 
@@ -218,7 +212,7 @@ const SHOWN_BY_CONSOLE: readonly (CauseDetail | null)[] = [
 ];
 
 /**
- * A refusal with what the console knows about the key. The console explains an answer that fits several faults, and where it
+ * A refusal with what the console knows about the key. The console explains an answer that fits several problems, and where it
  * was read after the refusal, it knows better. null: by the console the key works again.
  */
 function withConsole(refusal: KeyRefusal, facts: ConsoleFacts | null, now: number): KeyRefusal | null {
@@ -227,9 +221,9 @@ function withConsole(refusal: KeyRefusal, facts: ConsoleFacts | null, now: numbe
   const isUnclear = detail === null && (name === "incomplete-key" || name === "unknown");
   const isNewer = facts.as_of > refusal.at;
   if (!isUnclear && !SHOWN_BY_CONSOLE.includes(detail)) return refusal;
-  const fault = FAULT_BY_STATE[facts.state];
-  if (fault !== undefined) return isUnclear || isNewer ? { ...refusal, cause: causeOfFault(fault) } : refusal;
-  const isGood = facts.state === "active" && findFault(facts, now) === null;
+  const listed = DETAIL_BY_STATE[facts.state];
+  if (listed !== undefined) return isUnclear || isNewer ? { ...refusal, cause: causeFor(listed) } : refusal;
+  const isGood = facts.state === "active" && findDetail(facts, now) === null;
   // Of a subscription the balance says nothing, and so it is not known here.
   const isKnown = detail !== "account-balance" || facts.balance !== null;
   return isNewer && isGood && isKnown ? null : refusal;
@@ -241,14 +235,14 @@ function consoleProblem(
   { acceptedAt, fundedAt }: KeyFacts,
   { facts, canRotate }: ConsoleView,
   now: number,
-): KeyProblem | null {
-  const found = facts === null ? null : findFault(facts, now);
+): Problem | null {
+  const found = facts === null ? null : findDetail(facts, now);
   if (facts === null || found === null) return null;
-  const { fault, window } = found;
-  const isMoney = fault === "account-balance" || fault === "window-used-up";
+  const { detail, window } = found;
+  const isMoney = detail === "account-balance" || detail === "window-used-up";
   const at = isMoney ? fundedAt : acceptedAt;
   if (at !== null && at > facts.as_of) return null;
-  const cause = causeOfFault(fault);
+  const cause = causeFor(detail);
   const what = window === null ? cause.problem : windowText(window, now);
   return {
     problem: `${what}, as the console said ${durationInWords(now - facts.as_of)} ago`,
@@ -256,15 +250,15 @@ function consoleProblem(
   };
 }
 
-function findFault(
+function findDetail(
   facts: ConsoleFacts,
   now: number,
-): { readonly fault: KeyFault; readonly window: UsedUpWindow | null } | null {
-  const fault = FAULT_BY_STATE[facts.state];
-  if (fault !== undefined) return { fault, window: null };
-  const window = usedUpWindow(facts, now);
-  if (window !== null) return { fault: "window-used-up", window };
-  if (facts.balance !== null && facts.balance <= 0) return { fault: "account-balance", window: null };
+): { readonly detail: KeyDetail; readonly window: UsedUpWindow | null } | null {
+  const detail = DETAIL_BY_STATE[facts.state];
+  if (detail !== undefined) return { detail, window: null };
+  const window = findUsedUpWindow(facts, now);
+  if (window !== null) return { detail: "window-used-up", window };
+  if (facts.balance !== null && facts.balance <= 0) return { detail: "account-balance", window: null };
   return null;
 }
 
@@ -285,10 +279,15 @@ export function windowText({ name, resetsAt }: UsedUpWindow, now: number): strin
   return `${text}, and resets ${momentInWords(wholeMinute(resetsAt), now, systemCalendar)}`;
 }
 
-/** The used-up window that resets last. */
-function usedUpWindow({ windows }: ConsoleFacts, now: number): UsedUpWindow | null {
-  const [last] = windows
+/** Of the windows that are used up, the one that resets last; null: there is none. */
+export function findLastReset(windows: readonly UsedUpWindow[]): UsedUpWindow | null {
+  const [last] = windows.toSorted((a, b) => (b.resetsAt ?? 0) - (a.resetsAt ?? 0));
+  return last ?? null;
+}
+
+function findUsedUpWindow({ windows }: ConsoleFacts, now: number): UsedUpWindow | null {
+  const usedUp = windows
     .filter(({ used, most, resets_at }) => used >= most && (resets_at === null || resets_at > now))
-    .toSorted((a, b) => (b.resets_at ?? 0) - (a.resets_at ?? 0));
-  return last === undefined ? null : { name: last.window, resetsAt: last.resets_at };
+    .map(({ window, resets_at }) => ({ name: window, resetsAt: resets_at }));
+  return findLastReset(usedUp);
 }

@@ -48,7 +48,7 @@ const SCHEMA = `
 `;
 
 /** The index is attached as `usage`, the database of console rows as `mirror`. */
-export type AttachedName = "usage" | "mirror";
+type AttachedName = "usage" | "mirror";
 
 /** A database in memory to which others are attached; see attach(). */
 export interface Connection {
@@ -58,19 +58,19 @@ export interface Connection {
 }
 
 /** Why an index cannot be used. missing, outdated, corrupt: rebuild it. busy, disk: try again later. */
-export type IndexFaultKind = "missing" | "outdated" | "corrupt" | "busy" | "disk";
+export type IndexErrorKind = "missing" | "outdated" | "corrupt" | "busy" | "disk";
 
-export class IndexFault extends Error {
-  readonly kind: IndexFaultKind;
+export class IndexError extends Error {
+  readonly kind: IndexErrorKind;
 
-  constructor(kind: IndexFaultKind, message: string) {
+  constructor(kind: IndexErrorKind, message: string) {
     super(message);
-    this.name = "IndexFault";
+    this.name = "IndexError";
     this.kind = kind;
   }
 }
 
-/** Opens the index to write to it. Throws an IndexFault. */
+/** Opens the index to write to it. Throws an IndexError. */
 export function openIndex(file: string): Connection {
   return attach(file, "rw", 0, (db) => {
     checkVersion(db, "usage", APPLICATION_ID, VERSION);
@@ -78,25 +78,25 @@ export function openIndex(file: string): Connection {
   });
 }
 
-/** @param timeoutMs how long this thread may wait for a lock. Throws an IndexFault. */
+/** @param timeoutMs how long this thread may wait for a lock. Throws an IndexError. */
 export function openIndexForReading(file: string, timeoutMs = 1000): Connection {
   return attach(file, "ro", timeoutMs, (db) => checkVersion(db, "usage", APPLICATION_ID, VERSION));
 }
 
-/** Queries the index, and returns an IndexFault if it cannot be read now. @param timeoutMs as in openIndexForReading() */
+/** Queries the index, and returns an IndexError if it cannot be read now. @param timeoutMs as in openIndexForReading() */
 export function queryIndex<T>(
   file: string,
   query: (db: Database.Database) => T,
   timeoutMs?: number,
-): T | IndexFault {
+): T | IndexError {
   let connection: Connection | null = null;
   try {
     connection = openIndexForReading(file, timeoutMs);
     return query(connection.db);
   } catch (error) {
-    const fault = indexFault(error);
-    if (fault instanceof IndexFault) return fault;
-    throw fault;
+    const indexError = toIndexError(error);
+    if (indexError instanceof IndexError) return indexError;
+    throw indexError;
   } finally {
     connection?.close();
   }
@@ -116,7 +116,7 @@ export function createIndex(file: string): Connection {
     close();
     renameSync(draft, file);
   } catch (error) {
-    throw indexFault(error);
+    throw toIndexError(error);
   }
   return openIndex(file);
 }
@@ -157,7 +157,7 @@ export function rollBack(db: Database.Database): void {
 
 /**
  * Attaches the file to a database in memory. libsql closes a connection only after its last statement was garbage-collected,
- * and keeps its locks until then; DETACH closes at once. Throws an IndexFault, also if `prepare` fails.
+ * and keeps its locks until then; DETACH closes at once. Throws an IndexError, also if `prepare` fails.
  */
 function attach(
   file: string,
@@ -182,19 +182,19 @@ function attach(
     return connection;
   } catch (error) {
     connection.close();
-    throw indexFault(error);
+    throw toIndexError(error);
   }
 }
 
-/** Attaches a database that must exist. Throws an IndexFault, or SQLite's own error. */
+/** Attaches a database that must exist. Throws an IndexError, or SQLite's own error. */
 export function attachFile(db: Database.Database, file: string, mode: "rw" | "ro", name: AttachedName): void {
   const found = lstatSync(file, { throwIfNoEntry: false });
-  if (found === undefined) throw new IndexFault("missing", `there is no ${file}`);
+  if (found === undefined) throw new IndexError("missing", `there is no ${file}`);
   // SQLite would follow a link, and wait forever on a pipe.
   for (const suffix of DATABASE_SUFFIXES) {
     const entry = lstatSync(file + suffix, { throwIfNoEntry: false });
     const problem = entry === undefined ? null : foreignProblem(entry);
-    if (problem !== null) throw new IndexFault("corrupt", `${file + suffix} ${problem}`);
+    if (problem !== null) throw new IndexError("corrupt", `${file + suffix} ${problem}`);
   }
   if (mode === "rw" && (found.mode & 0o077) !== 0) chmodSync(file, 0o600);
   const address = `file:${file.replace(/[%?#]/g, encodeURIComponent)}?mode=${mode}`;
@@ -209,7 +209,7 @@ export function detach(db: Database.Database, name: AttachedName): void {
   }
 }
 
-/** Throws an IndexFault if the attached database was made by another version, or another program. */
+/** Throws an IndexError if the attached database was made by another version, or another program. */
 export function checkVersion(
   db: Database.Database,
   name: AttachedName,
@@ -219,7 +219,7 @@ export function checkVersion(
   const [foundId] = db.prepare(`PRAGMA ${name}.application_id`).raw().get() as [number];
   const [foundVersion] = db.prepare(`PRAGMA ${name}.user_version`).raw().get() as [number];
   if (foundId !== applicationId || foundVersion !== version)
-    throw new IndexFault("outdated", "it is from another version of keybearer");
+    throw new IndexError("outdated", "it is from another version of keybearer");
 }
 
 /** SQLite's primary result codes. */
@@ -228,16 +228,16 @@ const CORRUPT = [11, 26];
 /** A page is missing at the end of the file. SQLite calls that an I/O error. */
 const SHORT_READ = 522;
 
-/** Turns an error of SQLite or of the file system into an IndexFault. Any other error is a bug and is returned as it is. */
-export function indexFault(error: unknown): unknown {
-  if (error instanceof IndexFault) return error;
+/** Turns an error of SQLite or of the file system into an IndexError. Any other error is a bug and is returned as it is. */
+export function toIndexError(error: unknown): unknown {
+  if (error instanceof IndexError) return error;
   const { rawCode, code, syscall } = error as { rawCode?: unknown; code?: unknown; syscall?: unknown };
-  if (typeof syscall === "string") return new IndexFault("disk", errorMessage(error));
+  if (typeof syscall === "string") return new IndexError("disk", errorMessage(error));
   if (typeof rawCode !== "number" || typeof code !== "string" || !code.startsWith("SQLITE")) return error;
   const primary = rawCode & 0xff;
-  if (BUSY.includes(primary)) return new IndexFault("busy", "another program has locked it");
-  if (CORRUPT.includes(primary) || rawCode === SHORT_READ) return new IndexFault("corrupt", "it is damaged");
+  if (BUSY.includes(primary)) return new IndexError("busy", "another program has locked it");
+  if (CORRUPT.includes(primary) || rawCode === SHORT_READ) return new IndexError("corrupt", "it is damaged");
   if (/^no such (?:table|column)/.test(errorMessage(error)))
-    return new IndexFault("corrupt", "its tables are not ours");
-  return new IndexFault("disk", errorMessage(error));
+    return new IndexError("corrupt", "its tables are not ours");
+  return new IndexError("disk", errorMessage(error));
 }

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import { errorMessage } from "../../core/errors.ts";
-import { IndexFault } from "./database.ts";
+import { IndexError } from "./database.ts";
 import { type IndexOptions, type Progress, UsageIndex } from "./usage-index.ts";
 
 export type RunKind = "catch-up" | "rebuild";
@@ -81,7 +81,7 @@ async function run(
       }
       return;
     } catch (error) {
-      if (!(error instanceof IndexFault)) throw error;
+      if (!(error instanceof IndexError)) throw error;
       // The next attempt rebuilds a damaged index.
       if (error.kind !== "corrupt")
         answer({ kind: "waiting", message: errorMessage(error), progress: index.progress() });

@@ -21,7 +21,7 @@ export interface IndexState {
   readonly damagedLines: number | null;
 }
 
-export interface IndexerDeps extends IndexOptions {
+interface IndexerDeps extends IndexOptions {
   readonly log: Logger;
 }
 
@@ -170,7 +170,7 @@ export class Indexer {
     if (answer.kind === "done") this.#stamp = answer.stamp;
     const waitingFor = answer.kind === "waiting" ? answer.message : null;
     if (waitingFor !== null && waitingFor !== this.#waitingFor)
-      this.#deps.log.warn({ reason: waitingFor }, "the usage index waits");
+      this.#deps.log.warn({ problem: waitingFor }, "the usage index waits");
     this.#waitingFor = waitingFor;
   }
 

@@ -8,7 +8,7 @@ import { dollars, exact } from "../../core/units.ts";
 import { CHUNK_BYTES, dayFileName, type JournalFile, journalFiles, readLines } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
 import { holdsMark, MARK_BYTES, type Position } from "../journal/position.ts";
-import { IndexFault, queryIndex } from "./database.ts";
+import { IndexError, queryIndex } from "./database.ts";
 
 /*
  * Notices that the journal was changed while keybearer did not run. The index keeps a digest of what it has read of the
@@ -62,7 +62,7 @@ export function findChange(index: string, folder: string, timeoutMs: number): st
   try {
     const change = queryIndex(index, (db) => findChangeSince(db, folder), timeoutMs);
     // An index that is missing, damaged or locked knows nothing.
-    return change instanceof IndexFault ? null : change;
+    return change instanceof IndexError ? null : change;
   } catch (error) {
     // The index and the journal are input. Whatever is in them must not prevent the start.
     return `it is not known whether the usage log was changed while keybearer did not run (${errorMessage(error)}) → ${advice.usageRebuild()}`;

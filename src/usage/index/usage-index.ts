@@ -1,14 +1,14 @@
 import { statSync } from "node:fs";
-import { endOfDay, type JournalFile, journalFiles, readLines, startOfDay, statOf } from "../journal/files.ts";
+import { endOfDay, type JournalFile, journalFiles, readLines, readStat, startOfDay } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
 import { isSamePosition, nextLines, type Position, positionIn } from "../journal/position.ts";
 import {
   type Connection,
   createIndex,
   findDamage,
-  IndexFault,
-  indexFault,
+  IndexError,
   openIndex,
+  toIndexError,
   transact,
 } from "./database.ts";
 import { extendDigest, folderIdentity } from "./journal-digest.ts";
@@ -60,7 +60,7 @@ export class UsageIndex {
 
   /**
    * Applies the lines that the index does not have yet, a batch at each step. Rebuilds the index if it is missing, damaged
-   * or of another version. Throws an IndexFault (busy, disk) if it has to wait.
+   * or of another version. Throws an IndexError (busy, disk) if it has to wait.
    */
   *catchUp(): Generator<void> {
     try {
@@ -147,15 +147,15 @@ export class UsageIndex {
     try {
       const writer = this.#use(openIndex(file));
       const damage = isKnown ? null : findDamage(this.#db(), "usage", file);
-      if (damage !== null) throw new IndexFault("corrupt", damage);
+      if (damage !== null) throw new IndexError("corrupt", damage);
       if (writer.meta("folder") !== folderIdentity(this.#options.folder))
-        throw new IndexFault("outdated", "it belongs to another journal");
+        throw new IndexError("outdated", "it belongs to another journal");
       return writer;
     } catch (error) {
-      const fault = indexFault(error);
+      const indexError = toIndexError(error);
       const isUseless =
-        fault instanceof IndexFault && ["missing", "outdated", "corrupt"].includes(fault.kind);
-      if (!isUseless) throw fault;
+        indexError instanceof IndexError && ["missing", "outdated", "corrupt"].includes(indexError.kind);
+      if (!isUseless) throw indexError;
       return this.#create();
     }
   }
@@ -183,13 +183,13 @@ export class UsageIndex {
   }
 
   #failed(error: unknown): unknown {
-    const fault = indexFault(error);
+    const indexError = toIndexError(error);
     this.#connection?.close();
     this.#connection = null;
     this.#writer = null;
     // Without a stamp, the next run checks the whole file and rebuilds it.
-    if (fault instanceof IndexFault && fault.kind === "corrupt") this.#stamp = null;
-    return fault;
+    if (indexError instanceof IndexError && indexError.kind === "corrupt") this.#stamp = null;
+    return indexError;
   }
 
   #removeOldDays(writer: IndexWriter): void {
@@ -198,7 +198,7 @@ export class UsageIndex {
     if (oldest === undefined) return;
     const before = writer.meta("oldest_day");
     // An empty file is about to get its first lines.
-    if (before === oldest.day || statOf(oldest.path)?.size === 0) return;
+    if (before === oldest.day || readStat(oldest.path)?.size === 0) return;
     transact(this.#db(), () => {
       const removed = writer.removeBefore(oldest.day);
       const keptFrom = before === null ? firstKept(oldest) : removed && endOfDay(removed);
@@ -222,11 +222,11 @@ function firstKept(oldest: JournalFile): number | null {
 }
 
 /** How much of the journal is before a position, by bytes. */
-export function shareBefore(folder: string, position: Position | null): number {
+function shareBefore(folder: string, position: Position | null): number {
   let done = 0;
   let total = 0;
   for (const file of journalFiles(folder)) {
-    const size = statOf(file.path)?.size ?? 0;
+    const size = readStat(file.path)?.size ?? 0;
     total += size;
     if (position === null) continue;
     if (file.day < position.day || (file.day === position.day && position.passed)) done += size;

@@ -30,7 +30,7 @@ import {
   SERIES,
   SUMS,
 } from "../rollups.ts";
-import { IndexFault } from "./database.ts";
+import { IndexError } from "./database.ts";
 import type { JournalDigest } from "./journal-digest.ts";
 
 /**
@@ -171,7 +171,7 @@ export class IndexWriter {
     this.setMeta("digest", JSON.stringify(digest));
   }
 
-  /** Throws an IndexFault if keybearer did not write it. */
+  /** Throws an IndexError if keybearer did not write it. */
   #place<T extends { readonly day: string; readonly offset: number }>(name: MetaName): T | null {
     const text = this.meta(name);
     const found = text === null ? null : storedJson<T>(text);
@@ -358,7 +358,7 @@ function marks(count: number): string {
   return Array(count).fill("?").join(", ");
 }
 
-/** Throws an IndexFault if it is not JSON: the index is rebuilt then. */
+/** Throws an IndexError if it is not JSON: the index is rebuilt then. */
 function storedJson<T>(text: string): T {
   try {
     return JSON.parse(text);
@@ -367,6 +367,6 @@ function storedJson<T>(text: string): T {
   }
 }
 
-function notOurs(): IndexFault {
-  return new IndexFault("corrupt", "its contents are not ours");
+function notOurs(): IndexError {
+  return new IndexError("corrupt", "its contents are not ours");
 }

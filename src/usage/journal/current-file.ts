@@ -27,8 +27,8 @@ import {
   identityOf,
   journalFiles,
   NEWLINE,
+  readStat,
   setAsideFuture,
-  statOf,
 } from "./files.ts";
 
 export interface CurrentFileDeps {
@@ -340,7 +340,7 @@ class DayFile {
 
   /** What another program did to the file at its path since the last check; null: nothing. */
   check(): "deleted" | "replaced" | "cut off" | "appended to" | null {
-    const found = statOf(this.path);
+    const found = readStat(this.path);
     if (found === null) return "deleted";
     if (found.identity !== this.#identity) return "replaced";
     if (found.size < this.#offset) return "cut off";

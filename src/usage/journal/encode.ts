@@ -78,7 +78,7 @@ export function closeLine(shared: string, opening: Opening, closing: Closing): s
 }
 
 /** Any other line. The kind comes first, for people. */
-export function lineOf(kind: Line["kind"], fields: object): string {
+export function encodeLine(kind: Line["kind"], fields: object): string {
   return `{"kind":"${kind}",${inAscii(JSON.stringify(fields)).slice(1)}\n`;
 }
 

@@ -1,7 +1,7 @@
 import { closeSync, constants as fs, fstatSync, lstatSync, readFileSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { constants, gunzipSync, type ZlibOptions, gunzip as zlibGunzip } from "node:zlib";
+import { constants, gunzip as zlibGunzip, gunzipSync, type ZlibOptions } from "node:zlib";
 import { namesIn, openOwnFile, setAside } from "../../core/own-file.ts";
 import { DAY_MS } from "../../core/units.ts";
 
@@ -87,7 +87,7 @@ export function hasRequestsBeside(gateway: string, folder: string): boolean {
 }
 
 /** The size of a file, and an identity that a file in its place does not have; null: there is none. */
-export function statOf(path: string): { readonly size: number; readonly identity: string } | null {
+export function readStat(path: string): { readonly size: number; readonly identity: string } | null {
   const found = lstatSync(path, { throwIfNoEntry: false });
   return found === undefined ? null : { size: found.size, identity: identityOf(found) };
 }

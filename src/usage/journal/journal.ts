@@ -5,7 +5,7 @@ import { exact } from "../../core/units.ts";
 import type { Limiter } from "../../limits/limiter.ts";
 import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
 import { CurrentFile, type CurrentFileDeps } from "./current-file.ts";
-import { closeLine, lineOf, openLine, SharedFields } from "./encode.ts";
+import { closeLine, encodeLine, openLine, SharedFields } from "./encode.ts";
 import type { LimitsReplay } from "./limits-replay.ts";
 import {
   type AckLine,
@@ -22,7 +22,7 @@ import {
 import { isUnwritten, type RefusalRun, RefusalRuns, type Unsent } from "./refusal-runs.ts";
 import { restoreFrom } from "./restore.ts";
 
-export interface JournalDeps extends CurrentFileDeps {
+interface JournalDeps extends CurrentFileDeps {
   readonly ticker: Ticker;
   /** Every file begins with what the limits know. */
   readonly limiter: Pick<Limiter, "carry" | "renames">;
@@ -142,7 +142,7 @@ export class Journal {
   #setSentAt(id: string, sentAt: number | null): boolean {
     const request = this.#inFlight.get(id);
     if (request === undefined || !this.available()) return false;
-    if (!this.#append(lineOf("sent", { id, sent_at: sentAt }))) return false;
+    if (!this.#append(encodeLine("sent", { id, sent_at: sentAt }))) return false;
     request.opening = { ...request.opening, sent_at: sentAt };
     return true;
   }
@@ -210,17 +210,17 @@ export class Journal {
 
   /** Appends all of them in one write. False: none was written. */
   append(...lines: readonly AppendedLine[]): boolean {
-    return this.available() && this.#append(lines.map(encodeLine).join(""));
+    return this.available() && this.#append(lines.map(encode).join(""));
   }
 
   /** A tool has another name from now on. False: the line was not written, and the next start knows the old name only. */
   rename({ from, to }: { readonly from: string; readonly to: string }): boolean {
     this.#moveLastUse(from, to);
     const line = { from, to, at: this.#deps.clock.now() };
-    return this.available() && this.#append(lineOf("rename", line));
+    return this.available() && this.#append(encodeLine("rename", line));
   }
 
-  /** When a tool last sent a request; null: unknown. */
+  /** When a tool last sent a request, also one that was refused here; null: unknown. */
   lastUse(tool: string): number | null {
     return this.#lastUses.get(tool) ?? null;
   }
@@ -304,7 +304,7 @@ export class Journal {
 
   #writeRuns(runs: readonly RefusalRun[]): void {
     if (runs.length === 0 || !this.available()) return;
-    if (!this.#append(runs.map(({ line }) => encodeLine(line)).join(""))) return;
+    if (!this.#append(runs.map(({ line }) => encode(line)).join(""))) return;
     for (const run of runs) run.written = run.line.count;
   }
 
@@ -312,7 +312,7 @@ export class Journal {
   #endMinute(): void {
     for (const run of this.#refusals.next(this.#deps.clock.now())) {
       const { line, written } = run;
-      if (isUnwritten(run)) this.#appendOrKeep(encodeLine(line), line.count - written);
+      if (isUnwritten(run)) this.#appendOrKeep(encode(line), line.count - written);
       this.#logRefusals(line);
       this.#onRefusals(recordOfRefusals(line));
     }
@@ -390,7 +390,7 @@ export class Journal {
     let lines = "";
     for (const id of this.#newHeads) {
       const head = this.#inFlight.get(id)?.head;
-      if (head) lines += lineOf("head", { id, ...head });
+      if (head) lines += encodeLine("head", { id, ...head });
     }
     this.#newHeads = [];
     for (const { opening, sharedFields } of opens) lines += openLine(sharedFields, opening);
@@ -466,7 +466,7 @@ export class Journal {
     const problem = diskMessage(error, this.#deps.folder);
     if (this.#unavailable?.problem !== problem)
       this.#deps.log.error(
-        { reason: problem },
+        { problem },
         "the usage log cannot be written; requests are refused until it can be",
       );
     this.#unavailable = { problem, since: this.#unavailable?.since ?? this.#deps.clock.now() };
@@ -474,14 +474,14 @@ export class Journal {
 
   #carryText(): string {
     const carries = this.#deps.limiter.carry();
-    const lines = [lineOf("carry", { tools: carries.length })];
+    const lines = [encodeLine("carry", { tools: carries.length })];
     for (const carry of carries)
-      lines.push(lineOf("carry", { ...carry, last_use: this.#lastUses.get(carry.tool) ?? null }));
+      lines.push(encodeLine("carry", { ...carry, last_use: this.#lastUses.get(carry.tool) ?? null }));
     const at = this.#deps.clock.now();
-    for (const rename of this.#deps.limiter.renames()) lines.push(lineOf("rename", { ...rename, at }));
+    for (const rename of this.#deps.limiter.renames()) lines.push(encodeLine("rename", { ...rename, at }));
     for (const [id, { opening, sharedFields, head }] of this.#inFlight) {
       lines.push(openLine(sharedFields, opening));
-      if (head !== null) lines.push(lineOf("head", { id, ...head }));
+      if (head !== null) lines.push(encodeLine("head", { id, ...head }));
     }
     return lines.join("");
   }
@@ -508,8 +508,8 @@ function deferred<T>(): Deferred<T> {
   return { promise, resolve };
 }
 
-function encodeLine({ kind, ...fields }: AppendedLine | RefusalsLine): string {
-  return lineOf(kind, fields);
+function encode({ kind, ...fields }: AppendedLine | RefusalsLine): string {
+  return encodeLine(kind, fields);
 }
 
 /** How a request ended that was in flight when the daemon was killed. */

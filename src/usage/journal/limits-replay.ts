@@ -1,8 +1,9 @@
-import type { Limiter } from "../../limits/limiter.ts";
+import type { Counters } from "../../limits/counters.ts";
+import type { Limiter, ToolCarry } from "../../limits/limiter.ts";
 import { type Counted, difference } from "../../limits/windows.ts";
 import { reportedCall, usedBy } from "../counted.ts";
 import type { OwnRecord } from "../record.ts";
-import type { AmendedLimits, LiftLine, Line, OpenLine } from "./lines.ts";
+import type { AmendedLimits, LiftLine, Line, OpenLine, RenameLine } from "./lines.ts";
 
 /**
  * Restores the counters and the usual sizes at start from the lines of the newest journal file. A line that is read twice
@@ -10,8 +11,12 @@ import type { AmendedLimits, LiftLine, Line, OpenLine } from "./lines.ts";
  */
 export class LimitsReplay {
   readonly #limiter: Limiter;
+  /** The counters that hold something for a request in flight, by its id. Its tool may have another name when it ends. */
+  readonly #holders = new Map<string, Counters>();
   /** The requests that were opened and closed, by id. */
   readonly #closed = new Set<string>();
+  /** When tools got new names, by their old ones. */
+  readonly #renamedAt = new Map<string, number>();
   /** What counts of the requests that were amended, by id. */
   readonly #amended = new Map<string, Counted>();
   /** The allowances that were given, as JSON. The counters forget them some time after they have ended. */
@@ -34,7 +39,9 @@ export class LimitsReplay {
   }
 
   #forget(): void {
+    this.#holders.clear();
     this.#closed.clear();
+    this.#renamedAt.clear();
     this.#amended.clear();
     this.#allowances.clear();
   }
@@ -45,27 +52,48 @@ export class LimitsReplay {
     else if (line.kind === "close") this.close(line);
     else if (line.kind === "lift") this.#allow(line);
     else if (line.kind === "amend" && line.limits !== null) this.#amend(line.id, line.limits);
-    else if (line.kind === "rename") this.#limiter.rename(line);
-    else if (line.kind === "carry" && "tool" in line) this.#limiter.countersFor(line.tool).restore(line);
+    else if (line.kind === "rename") this.#rename(line);
+    else if (line.kind === "carry" && "tool" in line) this.#restore(line);
   }
 
-  #open({ id, tool, admitted_at, held_tokens, held_microdollars }: OpenLine): void {
-    if (tool === null) return;
-    // A new request under an old name is one of a new tool. One that the carry names is older than the rename.
-    if (this.#limiter.countersFor(tool).find(id) === null) this.#limiter.forgetRename(tool);
+  #rename(line: RenameLine): void {
+    this.#limiter.rename(line);
+    this.#renamedAt.set(line.from, line.at);
+  }
+
+  /** A tool of this name is a new one, whatever other tool had the name before. */
+  #forgetRename(tool: string): void {
+    this.#limiter.forgetRename(tool);
+    this.#renamedAt.delete(tool);
+  }
+
+  /** A carry has the names that the tools had when it was written. It replaces everything that was known of its tool. */
+  #restore(carry: ToolCarry): void {
+    this.#forgetRename(carry.tool);
+    const counters = this.#limiter.countersFor(carry.tool);
+    for (const [id, holder] of this.#holders) if (holder === counters) this.#holders.delete(id);
+    counters.restore(carry);
+    for (const { id } of carry.open) this.#holders.set(id, counters);
+  }
+
+  #open({ id, tool, started_at, admitted_at, held_tokens, held_microdollars }: OpenLine): void {
+    if (tool === null || this.#holders.has(id)) return;
+    // A request that began before its tool was renamed still has the old name. A later one is of a new tool of that name.
+    if (started_at > (this.#renamedAt.get(tool) ?? Infinity)) this.#forgetRename(tool);
+    if (admitted_at === null || this.#closed.has(id)) return;
     const counters = this.#limiter.countersFor(tool);
-    if (admitted_at === null || this.#closed.has(id) || counters.find(id) !== null) return;
     const reservation = counters.hold(held_tokens ?? 0, held_microdollars, admitted_at);
     counters.recorded(reservation, id);
+    this.#holders.set(id, counters);
   }
 
   /** A request that is not in flight was refused, or is included in the carry. */
   close(record: OwnRecord): void {
     const { id, tool, counts } = record;
-    if (tool === null) return;
-    const counters = this.#limiter.countersFor(tool);
-    const reservation = counters.find(id);
-    if (reservation === null) return;
+    const counters = this.#holders.get(id);
+    const reservation = counters?.find(id) ?? null;
+    if (tool === null || counters === undefined || reservation === null) return;
+    this.#holders.delete(id);
     this.#closed.add(id);
     if (counts === false) {
       counters.cancel(reservation);

@@ -31,7 +31,7 @@ export interface HeadLine {
 }
 
 /** The whole record. A request that was refused here has no other line. */
-export interface CloseLine extends UsageRecord {
+interface CloseLine extends UsageRecord {
   readonly kind: "close";
 }
 
@@ -146,13 +146,13 @@ export interface RenameLine {
 }
 
 /** Begins a group of carry lines, one for each of this many tools. An incomplete group does not count. */
-export interface CarryLine {
+interface CarryLine {
   readonly kind: "carry";
   readonly tools: number;
 }
 
 /** Everything the limits know of one tool. So a start reads only the newest file. */
-export interface ToolCarryLine extends ToolCarry {
+interface ToolCarryLine extends ToolCarry {
   readonly kind: "carry";
   /** When it last sent a request. */
   readonly last_use: number | null;

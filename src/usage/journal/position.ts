@@ -23,7 +23,7 @@ export function isSamePosition(a: Position, b: Position | null): boolean {
   return a.day === b?.day && a.offset === b.offset && a.passed === b.passed && a.mark === b.mark;
 }
 
-export interface NextLines {
+interface NextLines {
   readonly file: JournalFile;
   readonly offset: number;
   /** A newer file follows, so nothing more is appended to this one. */

@@ -1,5 +1,4 @@
-import { dayName, HOUR_MS, MINUTE_MS, twoDigits } from "../../core/units.ts";
-import { QUARTER_MS } from "../rollups.ts";
+import { dayName, HOUR_MS, MINUTE_MS, QUARTER_MS, twoDigits } from "../../core/units.ts";
 
 /* Periods, and the hours, days and months of this machine's time zone. */
 
@@ -26,11 +25,11 @@ export interface Interval extends Quarters {
 export type Unit = "hour" | "day" | "month";
 
 /** All units that these quarters touch; the first and the last are cut to them. */
-export function intervalsOf(unit: Unit, { from, to }: Quarters): Interval[] {
+export function listIntervals(unit: Unit, { from, to }: Quarters): Interval[] {
   const intervals: Interval[] = [];
   for (let quarter = from; quarter < to; ) {
-    const end = Math.min(to, Math.max(quarter + 1, endOf(unit, quarter)));
-    intervals.push({ name: nameOf(unit, quarter * QUARTER_MS), from: quarter, to: end });
+    const end = Math.min(to, Math.max(quarter + 1, findEnd(unit, quarter)));
+    intervals.push({ name: formatName(unit, quarter * QUARTER_MS), from: quarter, to: end });
     quarter = end;
   }
   return intervals;
@@ -61,7 +60,7 @@ export function intervalAt(intervals: readonly Quarters[], quarter: number): num
   return low;
 }
 
-function endOf(unit: Unit, quarter: number): number {
+function findEnd(unit: Unit, quarter: number): number {
   if (unit === "hour") return endOfHour(quarter);
   const date = new Date(quarter * QUARTER_MS);
   const year = date.getFullYear();
@@ -87,7 +86,7 @@ function hourAt(quarter: number): number {
   return date.getHours() + date.getTimezoneOffset() * 24;
 }
 
-function nameOf(unit: Unit, at: number): string {
+function formatName(unit: Unit, at: number): string {
   if (unit === "hour") return `${dayName(at)}T${twoDigits(new Date(at).getHours())}:00${offsetName(at)}`;
   return unit === "day" ? dayName(at) : dayName(at).slice(0, 7);
 }
@@ -107,7 +106,7 @@ export function startOfDay(at: number): number {
 
 /* How people write a time: --since and --until. */
 
-export type ParsedTime =
+type ParsedTime =
   | { readonly ok: true; readonly at: number }
   | { readonly ok: false; readonly problem: string };
 

@@ -1,11 +1,11 @@
 import type { Database } from "libsql";
-import { DAY_MS } from "../../core/units.ts";
+import { DAY_MS, QUARTER_MS } from "../../core/units.ts";
 import type { RecordEnd } from "../record.ts";
-import { QUARTER_MS, quarterOf, type Sums } from "../rollups.ts";
+import { quarterOf, type Sums } from "../rollups.ts";
 import {
   ALL_TIME,
   type Interval,
-  intervalsOf,
+  listIntervals,
   type Period,
   type Quarters,
   startOfDay,
@@ -70,7 +70,7 @@ function chartIntervals(unit: Unit, period: Period, extent: Quarters, now: numbe
   for (const start of [from, Math.max(from, first)]) {
     // Both ends may be parts of a unit.
     if ((to - start) / UNIT_LENGTH[unit] > MAX_INTERVALS + 2) continue;
-    const intervals = intervalsOf(unit, { from: start, to });
+    const intervals = listIntervals(unit, { from: start, to });
     if (intervals.length <= MAX_INTERVALS) return intervals;
   }
   return null;

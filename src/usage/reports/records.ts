@@ -1,5 +1,6 @@
 import type { Database } from "libsql";
 import { SANDBOX } from "../../config/schema.ts";
+import { firstIdAt, readIdTime } from "../../core/ids.ts";
 import { HOUR_MS } from "../../core/units.ts";
 import { minuteOf } from "../journal/refusal-runs.ts";
 import { COLUMN_NAMES, EXPORTED, type RecordEnd, recordOfRow, type UsageRecord } from "../record.ts";
@@ -81,33 +82,9 @@ export const RECORD_SERIES: Readonly<Record<SeriesName, string>> = {
 };
 
 /** The ids of all records that began in a period: from the first to before the second. */
-export function idsOf({ since, until }: Period): [from: string, before: string] {
+export function idRange({ since, until }: Period): [from: string, before: string] {
   // "~" is greater than every id.
   return [since === null ? "" : firstIdAt(since), until === null ? "~" : firstIdAt(until)];
-}
-
-const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/** Characters of an id that are its time. */
-const TIME_LENGTH = 10;
-const MAX_ID_TIME = 2 ** 48 - 1;
-
-/** How an id of this time begins: no id of this time or later is smaller. Ids are ULIDs of when a record began. */
-export function firstIdAt(time: number): string {
-  let rest = Math.min(MAX_ID_TIME, Math.max(0, Math.ceil(time)));
-  let text = "";
-  for (let digit = 0; digit < TIME_LENGTH; digit += 1) {
-    text = CROCKFORD.charAt(rest % 32) + text;
-    rest = Math.floor(rest / 32);
-  }
-  return text;
-}
-
-/** When the request with this id began; null: it is not a whole id. */
-function timeOfId(id: string): number | null {
-  if (!/^[0-9A-HJKMNP-TV-Z]{26}$/.test(id)) return null;
-  let time = 0;
-  for (const digit of id.slice(0, TIME_LENGTH)) time = time * 32 + CROCKFORD.indexOf(digit);
-  return time;
 }
 
 /** A record without what only keybearer itself needs. */
@@ -158,7 +135,7 @@ const PAGE = 2000;
  * is locked, so a slow reader does not prevent a checkpoint of the WAL.
  */
 export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]> {
-  const [from, before] = idsOf(filter.period);
+  const [from, before] = idRange(filter.period);
   const [last] = db.prepare("SELECT max(id) FROM records").raw().get() as [string | null];
   if (last === null) return;
   const { sql, values } = buildConditions(filter, "records");
@@ -179,7 +156,7 @@ export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]>
 export function countRecords(db: Database, filter: Filter): number {
   const { sql, values } = buildConditions(filter, "records");
   const statement = db.prepare(`SELECT count(*) FROM records WHERE id > ? AND id < ?${sql}`).raw();
-  const [count] = statement.get(...idsOf(filter.period), ...values) as [number];
+  const [count] = statement.get(...idRange(filter.period), ...values) as [number];
   return count;
 }
 
@@ -191,7 +168,7 @@ const STEP = 100;
  * none. So a filter that finds little in a million records does not block this thread.
  */
 export function oldestFirst(db: Database, filter: Filter | Selection): Generator<UsageRecord[]> {
-  const [from, before] = idsOf(filter.period);
+  const [from, before] = idRange(filter.period);
   return inSteps(db, filter, from, before, "ASC");
 }
 
@@ -201,7 +178,7 @@ export function newestFirst(
   filter: Filter | Selection,
   beforeId: string | null,
 ): Generator<UsageRecord[]> {
-  const [from, before] = idsOf(filter.period);
+  const [from, before] = idRange(filter.period);
   const end = beforeId !== null && beforeId < before ? beforeId : before;
   return inSteps(db, filter, from, end, "DESC");
 }
@@ -273,7 +250,7 @@ export function findRecords(db: Database, text: string, max: number): UsageRecor
  * for a limit before it is refused, those whose first and last ids are around it.
  */
 export function findRuns(db: Database, id: string, max: number): UsageRecord[] {
-  const time = timeOfId(id);
+  const time = readIdTime(id);
   if (time === null) return [];
   const sql = `SELECT ${COLUMN_NAMES} FROM records
     WHERE last_id IS NOT NULL AND (started_at = ? OR ? BETWEEN id AND last_id) ORDER BY last_id LIMIT ${max}`;
@@ -323,7 +300,7 @@ export function readMark(db: Database): Mark {
 }
 
 /** What a follower has not seen. */
-export interface Missed {
+interface Missed {
   /** Oldest first. */
   readonly records: readonly UsageRecord[];
   /** How many older records were left out, and when the first of them began; null: none. */

@@ -1,6 +1,6 @@
 import type { Database } from "libsql";
 import { emptySums, SUMS } from "../rollups.ts";
-import { combined, type Interval, intervalsOf, type Quarters } from "./calendar.ts";
+import { combined, type Interval, listIntervals, type Quarters } from "./calendar.ts";
 import { csvLine, plainDollars } from "./format.ts";
 import { buildConditions, type Filter, type SeriesName } from "./records.ts";
 import {
@@ -71,7 +71,7 @@ function read(db: Database, question: Question, now: number): Report {
   return {
     ...usage,
     question,
-    rows: usage.rows.map((row) => ({ ...row, names: namesOf(row, by, intervals) })),
+    rows: usage.rows.map((row) => ({ ...row, names: listNames(row, by, intervals) })),
     trend: rowPerInterval ? [] : intervals,
     inFlight: countInFlight(db, question),
     firstByteExact,
@@ -111,13 +111,13 @@ function isSeries(dimension: Dimension): dimension is SeriesName & Dimension {
 }
 
 function intervalsFor(by: readonly Dimension[], quarters: Quarters): Interval[] {
-  if (by.includes("hour")) return intervalsOf("hour", quarters);
-  if (by.includes("day")) return intervalsOf("day", quarters);
+  if (by.includes("hour")) return listIntervals("hour", quarters);
+  if (by.includes("day")) return listIntervals("day", quarters);
   const isLong = quarters.to - quarters.from > MAX_TREND_BY_HOUR;
-  return combined(intervalsOf(isLong ? "day" : "hour", quarters), MAX_TREND);
+  return combined(listIntervals(isLong ? "day" : "hour", quarters), MAX_TREND);
 }
 
-function namesOf(row: UsageRow, by: readonly Dimension[], intervals: readonly Interval[]) {
+function listNames(row: UsageRow, by: readonly Dimension[], intervals: readonly Interval[]) {
   const series = by.filter(isSeries);
   return by.map((dimension) => {
     if (isSeries(dimension)) return row.names[series.indexOf(dimension)] ?? null;
@@ -154,9 +154,9 @@ export function reportJson(report: Report, zone: string): object {
     by,
     rows: report.rows.map((row) => ({
       ...Object.fromEntries(by.map((dimension, at) => [dimension, row.names[at] ?? null])),
-      ...numbersOf(row),
+      ...listNumbers(row),
     })),
-    total: numbersOf(report.total),
+    total: listNumbers(report.total),
     running: report.inFlight,
     first_byte_exact: report.firstByteExact,
     models_without_price: report.unpriced,
@@ -165,15 +165,15 @@ export function reportJson(report: Report, zone: string): object {
 
 /** `keybearer usage --csv`: the numbers of --json, then the amounts in dollars. */
 export function reportCsv(report: Report): string {
-  const names = Object.keys({ ...numbersOf(report.total), ...dollarsOf(report.total) });
+  const names = Object.keys({ ...listNumbers(report.total), ...listDollars(report.total) });
   const lines = report.rows.map((row) =>
-    csvLine([...row.names, ...Object.values({ ...numbersOf(row), ...dollarsOf(row) })]),
+    csvLine([...row.names, ...Object.values({ ...listNumbers(row), ...listDollars(row) })]),
   );
   return csvLine([...report.question.by, ...names]) + lines.join("");
 }
 
-function dollarsOf(row: UsageRow): Record<string, number | null> {
-  const { list_microdollars, cost_microdollars, billed_microdollars } = numbersOf(row);
+function listDollars(row: UsageRow): Record<string, number | null> {
+  const { list_microdollars, cost_microdollars, billed_microdollars } = listNumbers(row);
   return {
     list_dollars: plainDollars(list_microdollars ?? null),
     cost_dollars: plainDollars(cost_microdollars ?? null),
@@ -181,7 +181,7 @@ function dollarsOf(row: UsageRow): Record<string, number | null> {
   };
 }
 
-function numbersOf({ sums, firstByte }: UsageRow): Record<string, number | null> {
+function listNumbers({ sums, firstByte }: UsageRow): Record<string, number | null> {
   const share = cacheShare(sums);
   const numbers: Record<string, number | null> = {};
   for (const name of SUMS) numbers[name] = sums[name];

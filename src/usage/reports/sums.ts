@@ -1,12 +1,11 @@
 import type { Database } from "libsql";
-import { HOUR_MS } from "../../core/units.ts";
+import { HOUR_MS, QUARTER_MS } from "../../core/units.ts";
 import {
   addToBucket,
   emptySums,
   type Histogram,
   millisecondsOf,
   parseHistogram,
-  QUARTER_MS,
   quarterOf,
   rollUp,
   SUMS,
@@ -16,7 +15,7 @@ import { type Interval, intervalAt, type Period, type Quarters } from "./calenda
 import {
   buildConditions,
   type Filter,
-  idsOf,
+  idRange,
   oldestFirst,
   RECORD_SERIES,
   type Selection,
@@ -29,7 +28,7 @@ import {
  */
 
 /** How a period is read: whole quarter hours from the rollups, the rest from the records. */
-export interface Range {
+interface Range {
   /** Every quarter hour the period touches. */
   readonly outer: Quarters;
   /** The quarter hours that are in it as a whole. */
@@ -56,7 +55,7 @@ export function splitPeriod(extent: Quarters, { since, until }: Period, now: num
   return { outer, inner, edges };
 }
 
-export interface SumsQuery {
+interface SumsQuery {
   readonly filter: Filter | Selection;
   readonly range: Range;
   /** There is a row for each combination of these. */
@@ -89,7 +88,7 @@ export interface UsageRow {
 }
 
 /** Percentiles of the time to the first byte, in milliseconds; null: there were no requests. */
-export interface FirstByte {
+interface FirstByte {
   readonly p50: number | null;
   readonly p95: number | null;
 }
@@ -191,7 +190,7 @@ export function hasFewRecords(db: Database, filter: Filter | Selection): boolean
   const [count] = db
     .prepare(`SELECT count(*) FROM (SELECT 1 FROM records WHERE id >= ? AND id < ? LIMIT ${MAX_EXACT + 1})`)
     .raw()
-    .get(...idsOf(filter.period)) as [number];
+    .get(...idRange(filter.period)) as [number];
   return count <= MAX_EXACT;
 }
 
@@ -208,7 +207,7 @@ function* addFirstBytes(
        ORDER BY id LIMIT ${STEP_RECORDS}`,
     )
     .raw();
-  let [after, before] = idsOf(filter.period);
+  let [after, before] = idRange(filter.period);
   for (;;) {
     const found = statement.all(after, before, ...values) as [string, number, number, ...string[]][];
     for (const [id, startedAt, firstByteAt, ...names] of found) {
@@ -297,7 +296,7 @@ class Rows {
   }
 
   add(names: readonly string[], interval: number, sums: Readonly<Sums>, histogram: Histogram): void {
-    const row = this.#rowOf(names, interval);
+    const row = this.#findRow(names, interval);
     if (row === null) return;
     addSums(row.sums, sums);
     if (!this.#query.rowPerInterval) addPart(row.parts, interval, sums);
@@ -306,7 +305,7 @@ class Rows {
   }
 
   addFirstByte(names: readonly string[], interval: number, milliseconds: number): void {
-    this.#rowOf(names, interval)?.times.push(milliseconds);
+    this.#findRow(names, interval)?.times.push(milliseconds);
   }
 
   result(): Pick<Usage, "rows" | "total"> {
@@ -328,7 +327,7 @@ class Rows {
   }
 
   /** null: the time of a record is not the one in its id, and is outside the period. */
-  #rowOf(names: readonly string[], at: number): GrowingRow | null {
+  #findRow(names: readonly string[], at: number): GrowingRow | null {
     if (at >= this.#query.intervals.length) return null;
     const interval = this.#query.rowPerInterval ? at : 0;
     const key = JSON.stringify([interval, ...names]);
@@ -362,7 +361,7 @@ function compareRows(a: UsageRow, b: UsageRow): number {
   return (
     a.interval - b.interval ||
     b.sums.cost_microdollars - a.sums.cost_microdollars ||
-    tokensOf(b.sums) - tokensOf(a.sums) ||
+    sumTokens(b.sums) - sumTokens(a.sums) ||
     b.sums.requests - a.sums.requests ||
     (JSON.stringify(a.names) < JSON.stringify(b.names) ? -1 : 1)
   );
@@ -389,12 +388,12 @@ function percentiles(times: number[], histogram: Histogram): FirstByte {
   return { p50: at(0.5), p95: at(0.95) };
 }
 
-export function addSums(to: Sums, more: Readonly<Sums>): void {
+function addSums(to: Sums, more: Readonly<Sums>): void {
   for (const name of SUMS) to[name] += more[name];
 }
 
 /** All tokens; reasoning is part of the output. */
-export function tokensOf(sums: Readonly<Sums>): number {
+export function sumTokens(sums: Readonly<Sums>): number {
   return sums.input_tokens + sums.cache_read_tokens + sums.cache_write_tokens + sums.output_tokens;
 }
 

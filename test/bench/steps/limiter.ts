@@ -1,10 +1,14 @@
 import type { Tool } from "../../../src/config/schema.ts";
+import type { Ask } from "../../../src/limits/counters.ts";
 import { type Lease, Limiter as Real } from "../../../src/limits/limiter.ts";
 
-/** Admits every request and counts nothing. */
+/** Admits every request and counts nothing: all of them have one lease. */
 export class Limiter extends Real {
-  override takeNow(tool: Tool): Lease {
-    return { tool: tool.name, reservation: { tokens: 0, spend: 0, at: 0, ownAt: 0, id: null } };
+  #lease: Lease | null = null;
+
+  override takeNow(tool: Tool, ask: Ask): Lease | null {
+    this.#lease ??= super.takeNow(tool, ask);
+    return this.#lease;
   }
 
   override recorded(): void {}

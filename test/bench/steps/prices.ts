@@ -1,10 +1,10 @@
-import { microdollars, Prices as Real, readPriceTable } from "../../../src/metering/prices.ts";
+import { Prices as Real, readPriceTable, toMicrodollars } from "../../../src/metering/prices.ts";
 
-export { microdollars, readPriceTable };
+export { readPriceTable, toMicrodollars };
 
 /** Everything is free. */
 export class Prices extends Real {
-  override priceOf(): number {
+  override findPrice(): number {
     return 0;
   }
 }

@@ -2,7 +2,7 @@ import t from "tap";
 import {
   type CauseDetail,
   type CauseName,
-  causeOfFault,
+  causeFor,
   findCause,
 } from "../../../src/proxy/key-health/cause.ts";
 import { gatewayAnswers } from "../gateway-answers.ts";
@@ -358,7 +358,7 @@ t.test("new-api's answer to every kind of bad key is ambiguous, and its advice s
   }
   const known = findCause({ status: 401, contentType: "", body: flat("INVALID_API_KEY", "Invalid API key") });
   t.equal(known?.isAmbiguous, false);
-  t.match(causeOfFault("key-quota"), { name: "balance-or-quota", detail: "key-quota", isAmbiguous: false });
+  t.match(causeFor("key-quota"), { name: "balance-or-quota", detail: "key-quota", isAmbiguous: false });
 });
 
 const aboutTheKey: [string, number, string][] = [

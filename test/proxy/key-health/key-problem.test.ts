@@ -2,7 +2,7 @@ import t from "tap";
 import type { KeySource } from "../../../src/config/schema.ts";
 import { Secret } from "../../../src/core/secret.ts";
 import { readKey } from "../../../src/keys/sources.ts";
-import { type Cause, causeOfFault, findCause, type KeyFault } from "../../../src/proxy/key-health/cause.ts";
+import { type Cause, causeFor, findCause, type KeyDetail } from "../../../src/proxy/key-health/cause.ts";
 import {
   type ConsoleFacts,
   type KeyFacts,
@@ -19,12 +19,12 @@ const ROTATE = "keybearer tools rotate codex";
 const KEYCHAIN: KeySource = { kind: "keychain", service: "keybearer", account: "codex" };
 
 /** What to do about a key that could not be read. */
-function step(key: KeySource, more: { absent?: boolean; next?: string } = {}): string {
-  const state = { state: "unavailable", problem: "it cannot be read", ...more } as const;
+function step(key: KeySource, more: { absent?: boolean; next?: string } = {}): string | null {
+  const state = { state: "unavailable", problem: "it cannot be read", next: null, ...more } as const;
   return missingKey({ name: "codex", key }, state).next;
 }
 
-async function stepFor(key: KeySource, env: NodeJS.ProcessEnv = {}): Promise<string> {
+async function stepFor(key: KeySource, env: NodeJS.ProcessEnv = {}): Promise<string | null> {
   const reading = await readKey(key, { env: { PATH: process.env.PATH, ...env } });
   if (reading.ok) throw new Error("there is a key");
   return step(key, reading);
@@ -67,8 +67,8 @@ function refusedWith(cause: Cause | null, status: number): KeyRefusal {
   return { cause, status, message: null, since: NOW - 60_000, at: NOW - 60_000, times: 3 };
 }
 
-function refusedFor(fault: KeyFault, status: number): KeyRefusal {
-  return refusedWith(causeOfFault(fault), status);
+function refusedFor(detail: KeyDetail, status: number): KeyRefusal {
+  return refusedWith(causeFor(detail), status);
 }
 
 /** sub2api's words for a key that it does not know. */
@@ -159,16 +159,16 @@ t.test("the tool's own requests count first, and the console says when a window 
   });
 });
 
-t.test("the console explains a refusal that fits several faults, also if it was read before", async (t) => {
-  const faults = {
+t.test("the console explains a refusal that fits several problems, also if it was read before", async (t) => {
+  const details = {
     disabled: "key-disabled",
     expired: "key-expired",
     deleted: "key-deleted",
     "quota-exhausted": "key-quota",
   } as const;
   const refusal = unclear();
-  for (const [state, detail] of Object.entries(faults)) {
-    const console = { ...FACTS, state: state as keyof typeof faults };
+  for (const [state, detail] of Object.entries(details)) {
+    const console = { ...FACTS, state: state as keyof typeof details };
     t.match(report({ refusal }, { console }).refusal, { cause: { detail }, status: 401, times: 3 });
   }
   t.equal(report({ refusal }).refusal, refusal, "it was active when the console was read");

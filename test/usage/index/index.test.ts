@@ -12,7 +12,7 @@ import { gzipSync } from "node:zlib";
 import fc from "fast-check";
 import Database from "libsql";
 import t, { type Test } from "tap";
-import { createIndex, IndexFault, openIndexForReading } from "../../../src/usage/index/database.ts";
+import { createIndex, IndexError, openIndexForReading } from "../../../src/usage/index/database.ts";
 import { UsageIndex } from "../../../src/usage/index/usage-index.ts";
 import { AMENDED, parseLine } from "../../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../../src/usage/record.ts";
@@ -449,7 +449,7 @@ t.test("an index that another program has locked waits, and continues where it w
   const other = new Database(it.file);
   other.exec("BEGIN EXCLUSIVE");
   const index = new UsageIndex(it, null);
-  t.throws(() => [...index.catchUp()], IndexFault);
+  t.throws(() => [...index.catchUp()], IndexError);
   t.throws(() => [...index.catchUp()], { kind: "busy" } as unknown as Error);
   other.exec("ROLLBACK");
   other.close();

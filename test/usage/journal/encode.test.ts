@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import { closeLine, lineOf, openLine, SharedFields } from "../../../src/usage/journal/encode.ts";
+import { closeLine, encodeLine, openLine, SharedFields } from "../../../src/usage/journal/encode.ts";
 import { parseLine } from "../../../src/usage/journal/lines.ts";
 import { OWN_REQUEST, wholeRecord } from "../../../src/usage/record.ts";
 import { runs } from "../../doubles/effort.ts";
@@ -51,7 +51,7 @@ t.test("NaN is written as null", async (t) => {
 });
 
 t.test("the kind comes first, and every line is ASCII", async (t) => {
-  t.equal(lineOf("rename", { from: "ä", to: "…" }), '{"kind":"rename","from":"\\u00e4","to":"\\u2026"}\n');
+  t.equal(encodeLine("rename", { from: "ä", to: "…" }), '{"kind":"rename","from":"\\u00e4","to":"\\u2026"}\n');
 });
 
 /** The same fields, each with a value of its own: a number, or its own name. */

@@ -402,6 +402,77 @@ t.test(
   },
 );
 
+/** Lines of a request of the tool `a` that held 50, and used 20. */
+function linesOf(id: string, started_at: number): { open: string; close: string } {
+  const open = { id, tool: "a", started_at, admitted_at: started_at, held_microdollars: 50 };
+  const close = { ...open, end: "complete", counts: true, counted_microdollars: 20 };
+  return {
+    open: JSON.stringify({ kind: "open", ...open }),
+    close: JSON.stringify({ kind: "close", ...close }),
+  };
+}
+
+const RENAMED_A = JSON.stringify({ kind: "rename", from: "a", to: "b", at: START + 5 });
+
+t.test(
+  "a request that began before its tool was renamed counts for the tool, also if it is opened later",
+  async (t) => {
+    const early = linesOf("r1", START);
+    const late = linesOf("r2", START + 5);
+    const { limiter, replay } = restored([early.open, RENAMED_A, late.open, early.close, late.close]);
+    replay.end();
+    t.match(limiter.carry(), [{ tool: "b", total: 40, open: [] }]);
+    t.equal(limiter.carry().length, 1);
+  },
+);
+
+t.test(
+  "a new tool of an old name counts for itself, and the older requests for the renamed one",
+  async (t) => {
+    const older = linesOf("r1", START);
+    const newer = linesOf("r2", START + 6);
+    const { limiter, replay } = restored([older.open, RENAMED_A, newer.open]);
+    const midnight = carryLines(limiter.carry());
+    for (const line of [older.close, newer.close]) replay.read(parsed(line));
+    const found = limiter.carry().map(({ tool, total, open }) => [tool, total, open.length]);
+    t.same(found, [
+      ["b", 20, 0],
+      ["a", 20, 0],
+    ]);
+    const lines = [...midnight, older.open, newer.open, older.close, newer.close];
+    const again = restored(lines).limiter.carry();
+    t.same(
+      again.map(({ tool, total, open }) => [tool, total, open.length]),
+      found,
+      "also after a midnight and a restart",
+    );
+  },
+);
+
+t.test(
+  "a request frees its capacity also if its tool was renamed and another one has the name now",
+  async (t) => {
+    const named = (...names: string[]) =>
+      configOf(
+        `gateway: https://gateway.example.com/v1\ntools: { ${names.map((name) => `${name}: { limits: { concurrent: 1 } }`).join(", ")} }\n`,
+      );
+    const limiter = new Limiter(settableClock(), utc);
+    const { a } = named("a").tools;
+    const lease = a === undefined ? null : limiter.takeNow(a, { tokens: 0, spend: null });
+    if (lease === null) return void t.fail("the request was refused");
+    limiter.change(named("a"));
+    limiter.expectRename({ from: "a", to: "b" });
+    limiter.change(named("b"));
+    const both = named("a", "b");
+    limiter.change(both);
+    limiter.recorded(lease, "r1");
+    t.match(limiter.carry(), [{ tool: "b", open: [{ id: "r1" }] }]);
+    limiter.settle(lease, { tokens: 0, spend: 0 });
+    const { b } = both.tools;
+    t.not(b === undefined ? null : limiter.takeNow(b, { tokens: 0, spend: null }), null, "its place is free");
+  },
+);
+
 t.test("what the console billed counts as spend", async (t) => {
   const open = { id: "r1", tool: "codex", started_at: START, admitted_at: START, held_microdollars: 50 };
   const close = { ...open, end: "complete", counted_microdollars: 20, billed_microdollars: 35 };

@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
+import { QUARTER_MS } from "../../../src/core/units.ts";
 import { chartAnswer } from "../../../src/dashboard/usage-api.ts";
 import { openIndex, openIndexForReading } from "../../../src/usage/index/database.ts";
 import type { Unit } from "../../../src/usage/reports/calendar.ts";
@@ -20,7 +21,7 @@ import {
   type Selection,
 } from "../../../src/usage/reports/records.ts";
 import { readReport, reportJson } from "../../../src/usage/reports/report.ts";
-import { QUARTER_MS, SUMS } from "../../../src/usage/rollups.ts";
+import { SUMS } from "../../../src/usage/rollups.ts";
 import { makeIndex } from "../../doubles/journal.ts";
 import { createRandom } from "../../doubles/random.ts";
 import { plausible } from "../../doubles/records.ts";

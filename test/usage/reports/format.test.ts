@@ -1,9 +1,8 @@
 import fc from "fast-check";
 import t from "tap";
-import { requestId } from "../../../src/core/ids.ts";
+import { firstIdAt, requestId } from "../../../src/core/ids.ts";
 import { dollars, duration, exact } from "../../../src/core/units.ts";
 import { count, csvLine, jsonText, percent, short } from "../../../src/usage/reports/format.ts";
-import { firstIdAt } from "../../../src/usage/reports/records.ts";
 
 t.test("money has two digits that count, and rounds without a jump", async (t) => {
   const cases: [number, string][] = [

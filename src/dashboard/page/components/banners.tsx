@@ -1,4 +1,4 @@
-import type { Problem } from "../../../config/problems.ts";
+import type { ConfigProblem } from "../../../config/problems.ts";
 import type { Status } from "../../../control/status.ts";
 import type { ToolStatus } from "../../../control/tool-status.ts";
 import { dollars, exact } from "../../../core/units.ts";
@@ -180,7 +180,7 @@ function Remedy({ alarm: { certain, replaced, unlisted, tools, key } }: { readon
 
 interface ProblemLinesProps {
   readonly file: string;
-  readonly problems: readonly Problem[];
+  readonly problems: readonly ConfigProblem[];
 }
 
 /** Each problem of config.yaml as `keybearer check` prints it: place, message, the line with a caret, and the hint. */

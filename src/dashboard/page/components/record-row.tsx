@@ -1,6 +1,6 @@
 import { useMemo } from "preact/hooks";
 import { costInWords, duration, exact } from "../../../core/units.ts";
-import { isBilledLater, meteringOf } from "../../../metering/protocols.ts";
+import { findMetering, isBilledLater } from "../../../metering/protocols.ts";
 import { short } from "../../../usage/reports/format.ts";
 import type { ShownRecord } from "../../api.ts";
 import { clockInWords, dayOf } from "../format.ts";
@@ -121,7 +121,7 @@ function costOf({ cost_microdollars: cost, end, method, endpoint }: ShownRecord)
 }
 
 export function isFree(method: string, endpoint: string): boolean {
-  return meteringOf(method, endpoint) === null && !isBilledLater(method, endpoint);
+  return findMetering(method, endpoint) === null && !isBilledLater(method, endpoint);
 }
 
 function inputOf(record: ShownRecord): number | null {

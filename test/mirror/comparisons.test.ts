@@ -1,11 +1,17 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { Snapshot } from "../../src/config/snapshot.ts";
+import { Prices } from "../../src/metering/prices.ts";
+import { hasConsole } from "../../src/mirror/consoles/console.ts";
 import type { Amendment, Correction } from "../../src/mirror/store/amendments.ts";
-import { Comparer, type ComparerDeps } from "../../src/mirror/sync/comparer.ts";
+import { readFact } from "../../src/mirror/store/facts.ts";
+import { forgetConsole } from "../../src/mirror/store/rows.ts";
+import { Comparisons, type ComparisonsDeps } from "../../src/mirror/sync/comparisons.ts";
 import { MirrorReader, MirrorThread, ThreadOnDemand } from "../../src/mirror/sync/mirror-thread.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { longTest } from "../doubles/effort.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
+import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
 import {
@@ -26,17 +32,27 @@ import {
 
 const ADAPTER = { idNames: ["x-client-request-id"], billsFailures: false, socketRowsHaveIds: false };
 
+const config = configOf(`gateways:
+  main: { base_url: "https://gateway.example.com/v1", console: { kind: new-api, url: "https://gateway.example.com" } }
+tools: {}
+`);
+const gateway = Object.values(config.gateways).find(hasConsole);
+if (gateway === undefined) throw new Error("main has no console");
+const connection = { gateway, adapter: null, skew: 0 };
+
 /** Compares over a database of its own, with an index that changes only when it catches up. */
-function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparerDeps> = {}) {
+function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparisonsDeps> = {}) {
   const database = openMirror(mirror.state);
+  const stopping = new AbortController();
   const corrections: Correction[] = [];
   const calls: string[] = [];
   const lines: Amendment[] = [];
-  const comparing = new Comparer({
-    gateway: "main",
+  const reader = new MirrorReader(database, quietLog());
+  const comparing = new Comparisons({
     clock: { now: () => AT + 48 * HOUR, elapsed: () => 0 },
+    snapshot: () => new Snapshot(1, config, new Map(), []),
     database,
-    reader: new MirrorReader(database, quietLog()),
+    reader,
     usage: {
       catchUp: async () => {
         calls.push("catchUp");
@@ -50,17 +66,25 @@ function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparerDeps> =
       },
       last: () => null,
     },
+    prices: new Prices({ models: [] }),
     lostRecords: { gaps: () => [] },
     siblings: () => [],
-    priceOf: () => null,
+    connection,
+    signal: stopping.signal,
     onCorrected: (correction) => corrections.push(correction),
+    onCompared: async () => {},
     ...given,
   });
-  t.teardown(async () => {
+  const stop = async () => {
+    stopping.abort();
     await comparing.stop();
+  };
+  t.teardown(async () => {
+    await stop();
+    await reader.stop();
     database.close();
   });
-  return { comparing, corrections, calls, lines, db: dbOf(database) };
+  return { comparing, stop, corrections, calls, lines, db: dbOf(database) };
 }
 
 /** What the limits of all tools count. */
@@ -75,14 +99,14 @@ t.test("the index catches up before the first step, and after each that amends",
   const mirror = mirrorFile(t, [record(1), unmetered(2)]);
   page(mirror.db, [row(1), row(2)]);
   const { comparing, calls, lines, corrections } = comparingOf(t, mirror);
-  await comparing.compare(ADAPTER, 0);
+  await comparing.compare(ADAPTER);
   t.same(calls, ["catchUp", "amend", "catchUp", "catchUp"], "twice: ids were learned");
   t.same(
     lines.map(({ id }) => id),
     [record(1).id, record(2).id],
   );
   t.equal(corrections.length, 2);
-  await comparing.compare(ADAPTER, 0);
+  await comparing.compare(ADAPTER);
   t.same(calls.slice(4), ["catchUp"], "nothing is amended a second time");
   t.equal(corrections.length, 2);
 });
@@ -102,7 +126,7 @@ t.test("the state of other machines is read before the index catches up", async 
       last: () => null,
     },
   });
-  await comparing.compare(ADAPTER, 0);
+  await comparing.compare(ADAPTER);
   t.same(order.slice(0, 2), ["siblings", "catchUp"], "otherwise a record could come in between");
   t.same(
     verdicts(db).map(([identity, verdict]) => [identity, verdict]),
@@ -122,7 +146,7 @@ t.test("the corrections of the limits add up to what the records say", async (t)
   for (const rows of [day.rows.slice(0, half), day.rows.slice(half)]) {
     page(db, rows);
     // One after the other, also where they are begun together.
-    await Promise.all([comparing.compare(ADAPTER, 0), comparing.compare(ADAPTER, 0)]);
+    await Promise.all([comparing.compare(ADAPTER), comparing.compare(ADAPTER)]);
   }
   const corrected = corrections.reduce((sum, { spend }) => sum + spend, 0);
   t.equal(spent(recordsIn(db)) - before, corrected);
@@ -139,11 +163,11 @@ t.test(
       usage: { catchUp: async () => mirror.catchUp(), amend: () => false, last: () => null },
     });
     const before = content(mirror.db);
-    await t.rejects(full.comparing.compare(ADAPTER, 0), { message: /could not be compared/ });
+    await t.rejects(full.comparing.compare(ADAPTER), { message: /could not be compared/ });
     t.same(content(mirror.db), before);
     t.same(full.corrections, []);
     const { comparing, corrections } = comparingOf(t, mirror);
-    await comparing.compare(ADAPTER, 0);
+    await comparing.compare(ADAPTER);
     t.match(corrections, [{ tool: "codex", at: AT, tokens: 0, spend: 9000 }]);
     t.same(verdicts(mirror.db)[0]?.slice(0, 2), ["row-1", "matched"]);
   },
@@ -155,32 +179,53 @@ t.test("a comparison that cannot read the databases fails with the reason", asyn
   const behind = comparingOf(t, mirror, {
     usage: { ...usage, catchUp: () => Promise.reject(new Error("another program has locked it")) },
   });
-  await t.rejects(behind.comparing.compare(ADAPTER, 0), { message: /could not be compared.*locked/ });
+  await t.rejects(behind.comparing.compare(ADAPTER), { message: /could not be compared.*locked/ });
   const away = comparingOf(t, mirror, { database: { ask: () => null } });
-  await t.rejects(away.comparing.compare(ADAPTER, 0), { message: /could not be compared/ });
+  await t.rejects(away.comparing.compare(ADAPTER), { message: /could not be compared/ });
 });
 
 longTest(t, "a comparison that is stopped ends, and the next one completes it", async (t) => {
   const day = makeDay({ requests: 200, seed: 3, from: AT - (AT % (24 * HOUR)) });
   const mirror = mirrorFile(t, day.records);
   page(mirror.db, day.rows);
-  const { comparing } = comparingOf(t, mirror);
-  const running = comparing.compare(ADAPTER, 0).catch(() => {});
-  await comparing.stop();
+  const { comparing, stop } = comparingOf(t, mirror);
+  const running = comparing.compare(ADAPTER).catch(() => {});
+  await stop();
   await running;
   const again = comparingOf(t, mirror);
-  await again.comparing.compare(ADAPTER, 0);
+  await again.comparing.compare(ADAPTER);
   t.same(all(mirror.db, "SELECT count(*) FROM mirror.console_rows WHERE verdict IS NULL"), [[0]]);
 });
 
 t.test("a thread that cannot read its databases fails the comparison", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const files = { file: join(mirror.state, "mirror.db"), index: join(mirror.state, "nothing.db") };
-  const { comparing } = comparingOf(t, mirror, {
-    reader: { createThread: () => new ThreadOnDemand(() => new MirrorThread(files), quietLog()) },
+  const { comparing, stop } = comparingOf(t, mirror, {
+    reader: {
+      ask: async () => null,
+      createThread: () => new ThreadOnDemand(() => new MirrorThread(files), quietLog()),
+    },
   });
-  await t.rejects(comparing.compare(ADAPTER, 0), { message: /could not be compared/ });
-  await comparing.stop();
+  await t.rejects(comparing.compare(ADAPTER), { message: /could not be compared/ });
+  await stop();
+});
+
+t.test("a comparison writes nothing any more when another console has the gateway's name", async (t) => {
+  const mirror = mirrorFile(t, [record(1)]);
+  page(mirror.db, [row(1)]);
+  const { comparing, db } = comparingOf(t, mirror, {
+    usage: {
+      catchUp: async () => {
+        forgetConsole(db, "main", AT + 48 * HOUR, true);
+        comparing.forget();
+      },
+      amend: () => true,
+      last: () => null,
+    },
+  });
+  await comparing.compare(ADAPTER);
+  t.same(all(mirror.db, "SELECT record FROM mirror.verdicts"), []);
+  t.equal(readFact(db, "main", "compared_at"), null, "the next one begins from the start");
 });
 
 t.test("rows older than the usage log are deleted after a comparison", async (t) => {
@@ -188,6 +233,6 @@ t.test("rows older than the usage log are deleted after a comparison", async (t)
   const old = Array.from({ length: 600 }, (_, number) => row(number, { created_at: AT - 100 * 24 * HOUR }));
   page(mirror.db, [...old, row(700)]);
   const { comparing } = comparingOf(t, mirror);
-  await comparing.compare(ADAPTER, 0);
+  await comparing.compare(ADAPTER);
   t.same(all(mirror.db, "SELECT identity FROM mirror.console_rows"), [["row-700"]]);
 });

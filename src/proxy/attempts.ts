@@ -1,56 +1,82 @@
-import type { Refusal } from "../core/refusal.ts";
+import type { ClientRequest } from "node:http";
+import { type Refusal, shuttingDown } from "../core/refusal.ts";
+import { closeIdle } from "./agents.ts";
 import type { Call } from "./call.ts";
 import { checkStillAllowed } from "./capacity.ts";
 import type { ProxyDeps } from "./deps.ts";
-import { describeProblem, gatewayUnreachable, logUnavailable, shuttingDown } from "./failure.ts";
+import { describeProblem, gatewayUnreachable, logUnavailable } from "./failure.ts";
 import type { Outage, WaitEnd, Waiter } from "./outages.ts";
 import type { Outcome } from "./outcome.ts";
 import type { UpstreamRequest } from "./upstream.ts";
 
-/* While no connection to a gateway can be made, its requests wait. Nothing of them was sent, so they can be tried again. */
-
 /** How a request ended that was never connected. */
 type Failed = Pick<Outcome, "end" | "refusal" | "problem">;
 
+/** One attempt to send a request. */
+export interface Attempt {
+  /** null: http-proxy-3 makes it, and shows it together with its socket. */
+  request: ClientRequest | null;
+  /** The agent handed out a kept socket that was just destroyed. */
+  isDeadSocket: boolean;
+}
+
 /**
- * The wait of one request for its gateway. It keeps its place under the limits and its body. The wait ends when a connection
- * can be made, when the request was tried for `timeouts.retry_connect` in all, when keybearer stops, or when the client leaves.
+ * The attempts to send one request. There is a second one after a dead kept connection. While no connection can be made, nothing
+ * of the request was sent: it keeps its place under the limits and its body, and waits for its gateway. The wait ends when a
+ * connection can be made, when the request was tried for `timeouts.retry_connect` in all, when keybearer stops, or when the
+ * client leaves.
  */
-export class GatewayWait {
+export class Attempts {
   readonly #call: Call;
   readonly #upstream: UpstreamRequest;
   readonly #deps: ProxyDeps;
-  readonly #tool: string;
-  /** By performance.now(). */
-  readonly #until: number;
+  /** When the first one began. */
+  readonly #since = performance.now();
+  /** It was sent a second time, because a kept connection was dead. */
+  #isRetried = false;
   /** How often it waited. */
   #times = 0;
-  #end: Waiter = () => {};
+  /** Ends the wait. */
+  #end: Waiter = nothingWaits;
 
-  /** @param since when its first attempt began, by performance.now() */
-  constructor(call: Call, upstream: UpstreamRequest, since: number, deps: ProxyDeps) {
+  constructor(call: Call, upstream: UpstreamRequest, deps: ProxyDeps) {
     this.#call = call;
-    this.#tool = call.tool?.name ?? "";
     this.#upstream = upstream;
     this.#deps = deps;
-    this.#until = since + upstream.gateway.timeouts.retryConnect;
   }
 
-  /** How long the next attempt may take. */
+  /** How long the next one may take to connect. */
   get connectMs(): number {
-    return Math.max(1, Math.min(this.#upstream.gateway.timeouts.connect, this.#leftMs));
+    const { connect } = this.#upstream.gateway.timeouts;
+    return this.#times === 0 ? connect : Math.max(1, Math.min(connect, this.#leftMs));
+  }
+
+  /**
+   * The gateway may close a kept connection at the moment it is used again. Only what is safe to do twice is sent again
+   * (RFC 9110 section 9.2.2): a chat might be paid twice. If the socket was dead before, nothing of the request was sent. True:
+   * it must be sent again now, over a new connection.
+   * @param isWhole all of it is still here: no part of a body was passed on
+   */
+  takeRetry({ request, isDeadSocket }: Attempt, error: NodeJS.ErrnoException, isWhole: boolean): boolean {
+    const isStale = request?.reusedSocket === true && /^(?:ECONNRESET|EPIPE)$/.test(error.code ?? "");
+    const isSafe = /^(?:GET|HEAD|OPTIONS)$/.test(this.#upstream.method) && isWhole;
+    if (this.#isRetried || (!isDeadSocket && !(isStale && isSafe))) return false;
+    this.#isRetried = true;
+    this.#call.sentAt = null;
+    // If one kept connection is dead, the others may be too.
+    closeIdle(this.#upstream.agent);
+    return true;
   }
 
   get #leftMs(): number {
-    return this.#until - performance.now();
+    return this.#since + this.#upstream.gateway.timeouts.retryConnect - performance.now();
   }
 
-  /** Waits after an attempt that failed. Resolves to null when the request may be tried again. */
-  async next(error: Error): Promise<Failed | null> {
+  /** Waits after an attempt that could not connect. Resolves to null when the request may be tried again. */
+  async wait(error: Error): Promise<Failed | null> {
     const { outages, gatewayHealth, journal, snapshot, clock, isStopping } = this.#deps;
     const { gateway } = this.#upstream;
-    const { id } = this.#call;
-    const name = this.#tool;
+    const { id, tool } = this.#call;
     if (isStopping()) return refused(shuttingDown());
     // One that waits already keeps its time.
     if (this.#times === 0 && outages.wasJustRefused(this.#kind)) return this.#unreachable(error, 0);
@@ -67,7 +93,7 @@ export class GatewayWait {
     if (end === "client-left") return { end, refusal: null, problem: null };
     if (end === "stopped") return refused(shuttingDown());
     if (end === "expired") return this.#unreachable(outage.error, gateway.timeouts.retryConnect);
-    const refusal = checkStillAllowed(name, snapshot(), clock.now());
+    const refusal = checkStillAllowed(tool?.name ?? "", snapshot(), clock.now());
     if (refusal !== null) return refused(refusal);
     return (await journal.markSending(id, clock.now())) ? null : refused(logUnavailable(journal.state()));
   }
@@ -82,7 +108,7 @@ export class GatewayWait {
   /** The same for a request that the client sends again. Not by its body: Claude Code changes it each time. */
   get #kind(): string {
     const { method, address } = this.#upstream;
-    return `${this.#tool} ${method} ${address.origin}${address.path}`;
+    return `${this.#call.tool?.name} ${method} ${address.origin}${address.path}`;
   }
 
   /** The client left. */
@@ -102,6 +128,8 @@ export class GatewayWait {
     return end;
   }
 }
+
+function nothingWaits(): void {}
 
 function refused(refusal: Refusal): Failed {
   return { end: "refused", refusal, problem: null };
