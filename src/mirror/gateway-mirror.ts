@@ -8,7 +8,12 @@ import type { KeyDetail } from "../proxy/key-health/cause.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
 import { ConsoleConnection } from "./connect/connection.ts";
 import type { ConnectDeps } from "./connect/open-console.ts";
-import { ConsoleError, type ConsoleGateway, type ConsoleErrorKind, type KeyActions } from "./consoles/console.ts";
+import {
+  ConsoleError,
+  type ConsoleErrorKind,
+  type ConsoleGateway,
+  type KeyActions,
+} from "./consoles/console.ts";
 import type { HeldKeys } from "./held-keys.ts";
 import { LIST_WAIT_MS, ListedKeys } from "./listed-keys.ts";
 import type { LostRecords } from "./lost-records.ts";
@@ -254,7 +259,11 @@ export class GatewayMirror {
     const keys = this.#listedKeys.reports();
     if (consoleError === null) return { keys, problems: [] };
     const gateway = this.gateway.name;
-    const problem = { gateway, why: `the console ${consoleError.message}`, next: consoleRemedy(consoleError, gateway) };
+    const problem = {
+      gateway,
+      why: `the console ${consoleError.message}`,
+      next: consoleRemedy(consoleError, gateway),
+    };
     return { keys, problems: [problem] };
   }
 
