@@ -36,8 +36,7 @@ export async function list(options: { readonly json?: boolean; readonly config?:
 
 export async function add(name: string, url: string, options: { readonly config?: string }): Promise<void> {
   const reading = baseUrl(url);
-  if ("problem" in reading)
-    return fail(withNext(reading), EXIT.usage);
+  if ("problem" in reading) return fail(withNext(reading), EXIT.usage);
   const paths = commandPaths(options.config);
   const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));

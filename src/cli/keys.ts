@@ -114,7 +114,8 @@ function keyFacts(key: KeyReport, now: number, newest: number): string[] {
 }
 
 function formatQuota({ quota, unlimited, quota_used: used }: KeyReport): string {
-  if (quota !== null) return used === null ? `quota ${exactDollars(quota)}` : `${formatUsed(used, quota)} used`;
+  if (quota !== null)
+    return used === null ? `quota ${exactDollars(quota)}` : `${formatUsed(used, quota)} used`;
   const limit = unlimited ? "quota unlimited" : "quota unknown";
   return used === null ? limit : `${dollars(used)} used, ${limit}`;
 }

@@ -238,7 +238,9 @@ export function limitStatuses(
   { levels, neededAllowances }: ToolLevels,
   listParts: (level: Level) => readonly MachinePart[],
 ): LimitStatus[] {
-  return levels.map((level) => limitStatus(level, neededAllowances[level.limit.kind] ?? null, listParts(level)));
+  return levels.map((level) =>
+    limitStatus(level, neededAllowances[level.limit.kind] ?? null, listParts(level)),
+  );
 }
 
 function limitStatus(level: Level, needed: number | null, machines: readonly MachinePart[]): LimitStatus {

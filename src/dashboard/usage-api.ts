@@ -17,8 +17,8 @@ import {
 import {
   cacheShare,
   combinedParts,
-  sumTokens,
   type UsageRow as Row,
+  sumTokens,
   unknownCost,
 } from "../usage/reports/sums.ts";
 import type { Sums } from "../usage/rollups.ts";

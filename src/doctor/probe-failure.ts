@@ -91,7 +91,11 @@ export function unreachable(gateway: Gateway, error: NodeJS.ErrnoException): Fai
   const { name } = gateway;
   const problem = `${named(gateway)} cannot be reached: ${unreachableProblem(error)}`;
   if (error instanceof OutboundProxyError)
-    return failed("unreachable", problem, `start that proxy, or change gateways.${name}.proxy in config.yaml`);
+    return failed(
+      "unreachable",
+      problem,
+      `start that proxy, or change gateways.${name}.proxy in config.yaml`,
+    );
   if (code === "ENOTFOUND" || code === "EAI_AGAIN")
     return failed("dns", problem, `check the host name in base_url of gateway ${name}, and the network`);
   if (code === "CERT_HAS_EXPIRED" || code === "CERT_NOT_YET_VALID") {

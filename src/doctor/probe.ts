@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import {
   type Agent,
+  request as httpRequest,
   type IncomingHttpHeaders,
   type IncomingMessage,
-  request as httpRequest,
 } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";

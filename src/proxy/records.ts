@@ -88,7 +88,7 @@ export function priceTokens(
 export interface CountedUse {
   /** null: what was reserved. */
   readonly tokens: number | null;
-  readonly toMicrodollars: number | null;
+  readonly microdollars: number | null;
   /** Output tokens that arrived before the client left, about; null: it did not leave. */
   readonly seenTokens: number | null;
 }

@@ -29,14 +29,10 @@ export type Plan =
   | ({ readonly ok: false } & Problem);
 
 /** next: what to do first; null: see `keybearer service status`. */
-export type Result =
-  | { readonly ok: true }
-  | ({ readonly ok: false } & Problem);
+export type Result = { readonly ok: true } | ({ readonly ok: false } & Problem);
 
 /** problem: what keeps the manager from being used. next: how to run keybearer without it. */
-export type Availability =
-  | { readonly ok: true }
-  | ({ readonly ok: false } & Problem);
+export type Availability = { readonly ok: true } | ({ readonly ok: false } & Problem);
 
 export interface ServiceState {
   readonly file: ServiceFile;

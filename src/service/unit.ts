@@ -63,7 +63,9 @@ export function readUnit(text: string, specifiers: Specifiers): InstalledService
     const name = variable.slice(0, equals);
     if (PATH_VARIABLES.includes(name)) environment[name] = variable.slice(equals + 1);
   }
-  const namespaces = listValues("PrivateUsers=", lines).some((value) => /^(?:yes|true|on|1)\s*$/i.test(value));
+  const namespaces = listValues("PrivateUsers=", lines).some((value) =>
+    /^(?:yes|true|on|1)\s*$/i.test(value),
+  );
   const stop = /^(\d+)s?$/.exec(listValues("TimeoutStopSec=", lines).at(-1) ?? "")?.[1];
   const stopSeconds = stop === undefined ? null : Number(stop);
   return { node, main, config, environment, namespaces, logFile: null, stopSeconds, format: Number(format) };

@@ -179,10 +179,7 @@ export class RecordPublisher {
     if (hasCode(error, "ENOENT")) return;
     const problem = errorMessage(error);
     if (problem !== this.#problem)
-      this.#deps.log.warn(
-        { problem },
-        "records of this machine are not published; keybearer tries again",
-      );
+      this.#deps.log.warn({ problem }, "records of this machine are not published; keybearer tries again");
     this.#problem = problem;
   }
 }

@@ -98,10 +98,7 @@ export class RecordSubscriber {
     } catch (error) {
       const problem = errorMessage(error);
       if (problem !== this.#problem)
-        this.#deps.log.warn(
-          { problem },
-          "records of other machines are not read; keybearer tries again",
-        );
+        this.#deps.log.warn({ problem }, "records of other machines are not read; keybearer tries again");
       this.#problem = problem;
     }
   }

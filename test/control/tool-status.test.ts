@@ -170,7 +170,9 @@ t.test(
     const off = toolStatus(
       toolOf("enabled: false"),
       ready,
-      deps({ limiter: { levels: () => ({ levels: [quota], neededAllowances: {}, inFlight: 0, waiting: 0 }) } }),
+      deps({
+        limiter: { levels: () => ({ levels: [quota], neededAllowances: {}, inFlight: 0, waiting: 0 }) },
+      }),
     );
     t.equal(off.state, "disabled", "the first thing that a request would meet");
   },

@@ -158,7 +158,10 @@ export class World {
     const states = new Map<string, KeyState>();
     for (const tool of this.named.keys()) {
       const key = this.usedKey(tool);
-      states.set(tool, key === null ? { state: "unavailable", problem: "none", next: null } : { state: "ready", key });
+      states.set(
+        tool,
+        key === null ? { state: "unavailable", problem: "none", next: null } : { state: "ready", key },
+      );
     }
     this.#snapshots += 1;
     return new Snapshot(this.#snapshots, config, states, []);

@@ -84,7 +84,15 @@ t.test("the border between the two is at sixty seconds", async (t) => {
   const inMs = (ms: number) =>
     limitRefusal(
       { ...shortage, capacityAt: NOW + ms },
-      { tool: "codex", model: null, lacksModel: false, waited: 0, now: NOW, calendar: utc, neededAllowance: () => 1 },
+      {
+        tool: "codex",
+        model: null,
+        lacksModel: false,
+        waited: 0,
+        now: NOW,
+        calendar: utc,
+        neededAllowance: () => 1,
+      },
     ).retryAfter;
   t.strictSame([inMs(-5), inMs(0), inMs(1), inMs(1000), inMs(1001)], [1, 1, 1, 1, 2]);
   t.strictSame([inMs(59_001), inMs(60_000), inMs(60_001), inMs(DAY)], [60, 60, undefined, undefined]);

@@ -133,7 +133,12 @@ async function errorOf(action: Promise<unknown>): Promise<ConsoleError> {
   throw new Error("no error");
 }
 
-async function isRefused(t: Test, action: Promise<unknown>, words: RegExp, kind: ConsoleErrorKind = "refused") {
+async function isRefused(
+  t: Test,
+  action: Promise<unknown>,
+  words: RegExp,
+  kind: ConsoleErrorKind = "refused",
+) {
   const error = await errorOf(action);
   t.equal(error.kind, kind, error.message);
   t.match(error.message, words);

@@ -94,7 +94,12 @@ const SINCE = (NOON - 30 * 86_400) * 1000;
 const identities = (pages: Awaited<ReturnType<typeof walked>>) =>
   pages.flatMap(({ rows }) => rows.map(({ identity }) => identity));
 
-async function failsWith(t: Test, kind: ConsoleErrorKind, says: RegExp, run: () => Promise<unknown>): Promise<void> {
+async function failsWith(
+  t: Test,
+  kind: ConsoleErrorKind,
+  says: RegExp,
+  run: () => Promise<unknown>,
+): Promise<void> {
   const error = await run().then(
     () => null,
     (thrown: unknown) => thrown,

@@ -79,7 +79,9 @@ function describeRules(command: Command, path: readonly string[]): Rule[] {
         HELP,
       ],
       argument:
-        argument === undefined ? null : named(fixedChoices(argument.argChoices) ?? findValues(argument.name())),
+        argument === undefined
+          ? null
+          : named(fixedChoices(argument.argChoices) ?? findValues(argument.name())),
     },
     ...inner.flatMap((each) => describeRules(each, [...path, each.name()])),
   ];
@@ -91,7 +93,8 @@ function optionGrammar(option: Option): OptionGrammar {
   const { long = null, short = null, description, required, optional, argChoices } = option;
   const takesValue = required || optional;
   const named = /<([^>]+)>|\[([^\]]+)\]/.exec(option.flags);
-  const values = fixedChoices(argChoices) ?? findValues(option.attributeName(), named?.[1] ?? named?.[2] ?? "");
+  const values =
+    fixedChoices(argChoices) ?? findValues(option.attributeName(), named?.[1] ?? named?.[2] ?? "");
   return { long, short, description, values: takesValue ? values : null };
 }
 

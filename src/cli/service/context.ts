@@ -155,7 +155,7 @@ export async function reachManager({ manager, platform }: ServiceContext): Promi
       EXIT.failed,
     );
   const answer = await manager.available();
-  return answer.ok ? manager : failNull(`${answer.problem}\n${answer.next}`, EXIT.failed);
+  return answer.ok ? manager : failNull(`${answer.problem}\n${answer.next ?? advice.start()}`, EXIT.failed);
 }
 
 /** What the manager did not do, and what to type. */

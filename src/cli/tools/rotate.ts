@@ -247,7 +247,8 @@ async function settleOldKey(
 ): Promise<void> {
   const held = effect.state === "in force" && effect.tool?.state === "needs-trust" ? effect.tool : null;
   if (effect.state === "not in force") fail(`but ${effect.problem}`, EXIT.failed);
-  else if (held !== null) fail(`but ${withNext({ problem: held.why ?? "the key is held", next: held.next })}`, EXIT.failed);
+  else if (held !== null)
+    fail(`but ${withNext({ problem: held.why ?? "the key is held", next: held.next })}`, EXIT.failed);
   else if (effect.state === "in force")
     notice("the running keybearer uses it from the next request on; those in flight finish with the old one");
   const doubt = held !== null ? "the new one is held" : doubtAbout(taken, effect);

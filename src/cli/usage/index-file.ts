@@ -6,7 +6,12 @@ import { withNext } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
-import { type Connection, IndexError, openIndexForReading, toIndexError } from "../../usage/index/database.ts";
+import {
+  type Connection,
+  IndexError,
+  openIndexForReading,
+  toIndexError,
+} from "../../usage/index/database.ts";
 import { readStamp, UsageIndex } from "../../usage/index/usage-index.ts";
 import { journalFiles, readStat } from "../../usage/journal/files.ts";
 import { count } from "../../usage/reports/format.ts";

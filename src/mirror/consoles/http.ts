@@ -1,4 +1,4 @@
-import { type Agent, type IncomingMessage, request as httpRequest } from "node:http";
+import { type Agent, request as httpRequest, type IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../../core/clock.ts";
 import { isObject, type JsonObject, objectAt, parseObject, textAt } from "../../core/json.ts";

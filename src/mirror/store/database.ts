@@ -181,7 +181,10 @@ export class MirrorDatabase {
       attachMirror(db, this.files.file);
     } catch (error) {
       const indexError = toIndexError(error);
-      if (!(indexError instanceof IndexError) || (indexError.kind !== "corrupt" && indexError.kind !== "outdated"))
+      if (
+        !(indexError instanceof IndexError) ||
+        (indexError.kind !== "corrupt" && indexError.kind !== "outdated")
+      )
         throw indexError;
       this.#quarantine(indexError.message);
       attachMirror(db, this.files.file);
@@ -204,7 +207,8 @@ export class MirrorDatabase {
     if (damage !== null) this.#quarantine(damage);
     else if (indexError.kind === "corrupt")
       this.#logFailure(`the mirror cannot read the usage index: ${indexError.message}`);
-    else if (indexError.kind === "disk") this.#logFailure(`mirror.db cannot be used now: ${indexError.message}`);
+    else if (indexError.kind === "disk")
+      this.#logFailure(`mirror.db cannot be used now: ${indexError.message}`);
     this.#disconnect();
   }
 

@@ -1,5 +1,12 @@
 import { statSync } from "node:fs";
-import { endOfDay, type JournalFile, journalFiles, readLines, readStat, startOfDay } from "../journal/files.ts";
+import {
+  endOfDay,
+  type JournalFile,
+  journalFiles,
+  readLines,
+  readStat,
+  startOfDay,
+} from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
 import { isSamePosition, nextLines, type Position, positionIn } from "../journal/position.ts";
 import {

@@ -1,7 +1,7 @@
 import { closeSync, constants as fs, fstatSync, lstatSync, readFileSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { constants, gunzip as zlibGunzip, gunzipSync, type ZlibOptions } from "node:zlib";
+import { constants, gunzipSync, type ZlibOptions, gunzip as zlibGunzip } from "node:zlib";
 import { namesIn, openOwnFile, setAside } from "../../core/own-file.ts";
 import { DAY_MS } from "../../core/units.ts";
 

@@ -51,7 +51,10 @@ t.test("NaN is written as null", async (t) => {
 });
 
 t.test("the kind comes first, and every line is ASCII", async (t) => {
-  t.equal(encodeLine("rename", { from: "ä", to: "…" }), '{"kind":"rename","from":"\\u00e4","to":"\\u2026"}\n');
+  t.equal(
+    encodeLine("rename", { from: "ä", to: "…" }),
+    '{"kind":"rename","from":"\\u00e4","to":"\\u2026"}\n',
+  );
 });
 
 /** The same fields, each with a value of its own: a number, or its own name. */
