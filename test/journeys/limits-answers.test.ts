@@ -14,7 +14,8 @@ import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 // No day and no month may end during a test.
 process.env.TZ = zoneAtNoon();
 
-const NOON = Date.UTC(2026, 10, 15, 12);
+/** There, too. */
+const NOON = new Date(2026, 10, 15, 12).getTime();
 /** What is held for PENNY: its own maximum, and a quarter of its bytes. */
 const HELD = 10 + Math.ceil(PENNY.length / 4);
 
