@@ -53,7 +53,8 @@ export const USAGE = { prompt_tokens: 7, completion_tokens: 5, total_tokens: REP
 export async function startPlayGateway(t: Test): Promise<PlayGateway> {
   const arrivals: Arrival[] = [];
   let most = 0;
-  const running = () => arrivals.filter(({ ended }) => !ended).length;
+  // An answer that was handed over counts as ended: the next request may arrive before "finish".
+  const running = () => arrivals.filter(({ ended, res }) => !ended && !res.writableEnded).length;
   const server = createServer((req, res) => {
     const play = String(req.headers["x-play"] ?? "finish");
     const arrival = { url: req.url ?? "", headers: req.headers, play, res, body: "", ended: false };
