@@ -7,9 +7,26 @@ import {
   parseTree,
   printParseErrorCode,
 } from "jsonc-parser";
-import { isObject } from "../core/json.ts";
 import { lineStart, nextLine } from "../core/lines.ts";
-import { cannotEdit, changeByHand, type Edited, indentAt, lineBreakOf, splice } from "./text-edit.ts";
+import {
+  leavesGap,
+  type Path,
+  type Setting,
+  type Settings,
+  type SettingsFormat,
+  showPath,
+  valueIn,
+  withValue,
+} from "./setting.ts";
+import {
+  cannotEdit,
+  changeByHand,
+  type Edited,
+  indentAt,
+  lineBreakOf,
+  lineCounter,
+  splice,
+} from "./text-edit.ts";
 
 /* jsonc-parser's own modify() reformats whole lines and separates comments from their settings, so the edits are ours. */
 
@@ -24,34 +41,56 @@ export type JsonDialect = "strict" | "comments";
 /** Settings are never nested this deep, and the parser is recursive. */
 const MAX_DEPTH = 200;
 
+export const STRICT_JSON: SettingsFormat = jsonFormat("strict");
+export const JSON_WITH_COMMENTS: SettingsFormat = jsonFormat("comments");
+
+function jsonFormat(dialect: JsonDialect): SettingsFormat {
+  return {
+    read: (text) => readJson(text, dialect),
+    at: (text, path) => jsonAt(text, path, dialect),
+    set: (text, path, value) => editJson(text, path, value, dialect),
+  };
+}
+
 /**
  * Sets the value at a path, or removes it (undefined), and keeps every other byte: comments, order, indentation, line
- * breaks. Missing objects on the way are created.
+ * breaks. Missing objects on the way are created. The index behind the last item of a list appends one.
  */
 export function editJson(
   text: string,
-  path: readonly [string, ...string[]],
+  path: Path,
   value: JsonValue | undefined,
   dialect: JsonDialect,
 ): Edited {
   const parsed = parseJson(text, dialect);
   if (!parsed.ok) return parsed;
-  if (parsed.root.type !== "object") return cannotEdit("it is not a JSON object", 1);
-  const edited = editObject(text, parsed.root, path, value);
+  const edited = editTree(text, parsed.root, path, value);
   if (!edited.ok || edited.text === text) return edited;
   const after = parseJson(edited.text, dialect);
   const expected = withValue(plainValue(parsed.root), path, value);
   const isExpected = after.ok && isDeepStrictEqual(plainValue(after.root), expected);
-  return isExpected ? edited : changeByHand(path.join("."));
+  return isExpected ? edited : changeByHand(showPath(path));
 }
 
 /** The value at a path; undefined: there is none, or the text is not JSON. */
-export function jsonAt(text: string, path: readonly string[], dialect: JsonDialect): JsonValue | undefined {
+export function jsonAt(text: string, path: Path, dialect: JsonDialect): unknown {
   const parsed = parseJson(text, dialect);
-  if (!parsed.ok) return undefined;
-  let value: JsonValue | undefined = plainValue(parsed.root);
-  for (const name of path) value = isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
-  return value;
+  return parsed.ok ? valueIn(plainValue(parsed.root), path) : undefined;
+}
+
+function readJson(text: string, dialect: JsonDialect): Settings {
+  const parsed = parseJson(text, dialect);
+  if (!parsed.ok) return parsed;
+  const settings: Setting[] = [];
+  const lineAt = lineCounter(text);
+  const visit = (node: Node, path: Path) => {
+    for (const { name, value } of membersOf(node)) visit(value, [...path, name]);
+    const { type, offset, value } = node;
+    if (type === "object" || type === "array") return;
+    settings.push({ path, value: type === "null" ? null : value, line: lineAt(offset) });
+  };
+  visit(parsed.root, []);
+  return { ok: true, settings };
 }
 
 type Parsed = { readonly ok: true; readonly root: Node } | (Edited & { readonly ok: false });
@@ -82,7 +121,8 @@ function plainValue(node: Node): JsonValue {
 function isTooDeep(text: string): boolean {
   const scanner = createScanner(text, true);
   let depth = 0;
-  for (scanner.scan(); scanner.getTokenLength() > 0; scanner.scan()) {
+  // Behind a comment that does not end, the scanner reports a length at the end of the text, too.
+  for (scanner.scan(); scanner.getTokenOffset() < text.length; scanner.scan()) {
     const first = text[scanner.getTokenOffset()];
     if (first === "{" || first === "[") depth += 1;
     if (first === "}" || first === "]") depth -= 1;
@@ -91,71 +131,93 @@ function isTooDeep(text: string): boolean {
   return false;
 }
 
+/** A member of an object, or an item of a list. */
 interface Member {
-  readonly name: string;
+  readonly name: string | number;
   readonly start: number;
   readonly end: number;
   readonly value: Node;
 }
 
-function membersOf(object: Node): Member[] {
-  return (object.children ?? []).flatMap(({ offset, length, children: [key, value] = [] }) =>
+function membersOf(container: Node): Member[] {
+  const nodes = container.children ?? [];
+  if (container.type === "array") {
+    return nodes.map((node, index) => ({
+      name: index,
+      start: node.offset,
+      end: node.offset + node.length,
+      value: node,
+    }));
+  }
+  return nodes.flatMap(({ offset, length, children: [key, value] = [] }) =>
     value === undefined ? [] : [{ name: key?.value, start: offset, end: offset + length, value }],
   );
 }
 
-function editObject(
-  text: string,
-  root: Node,
-  path: readonly [string, ...string[]],
-  value: JsonValue | undefined,
-): Edited {
-  let object = root;
+function editTree(text: string, root: Node, path: Path, value: JsonValue | undefined): Edited {
+  let container = root;
   for (const [depth, name] of path.entries()) {
-    const members = membersOf(object);
+    const type = typeof name === "number" ? "array" : "object";
+    if (container.type !== type) {
+      return depth === 0
+        ? cannotEdit(`it is not a JSON ${type}`, 1)
+        : cannotEdit(`${showPath(path.slice(0, depth))} is not an ${type}: change it by hand`);
+    }
+    const members = membersOf(container);
     const found = members.filter((member) => member.name === name);
     if (found.length > 1) return cannotEdit(`it has ${name} twice: delete one, then run this again`);
     const [member] = found;
     const rest = path.slice(depth + 1);
     if (member === undefined) {
       if (value === undefined) return { ok: true, text };
-      const nested = rest.reduceRight<JsonValue>((inner, key) => ({ [key]: inner }), value);
-      return { ok: true, text: insertMember(text, root, object, name, nested) };
+      if (leavesGap(path.slice(depth), members.length)) {
+        return cannotEdit(`${showPath(path)} would leave a gap in its list`);
+      }
+      const nested = rest.reduceRight<JsonValue>(
+        (inner, key) => (typeof key === "number" ? [inner] : { [key]: inner }),
+        value,
+      );
+      return { ok: true, text: insertMember(text, root, container, name, nested) };
     }
     if (rest.length === 0) {
       if (value === undefined) return { ok: true, text: removeMember(text, members, member) };
       if (isDeepStrictEqual(plainValue(member.value), value)) return { ok: true, text };
       return { ok: true, text: splice(text, member.value.offset, member.end, JSON.stringify(value)) };
     }
-    if (member.value.type !== "object") return cannotEdit(`${name} is not an object: change it by hand`);
-    object = member.value;
+    container = member.value;
   }
-  return { ok: true, text };
+  return cannotEdit("a setting has no name");
 }
 
-/** Adds a member at the end of an object, written like the members before it. */
-function insertMember(text: string, root: Node, object: Node, name: string, value: JsonValue): string {
+/** Adds a member at the end of an object, or an item at the end of a list, written like those before it. */
+function insertMember(
+  text: string,
+  root: Node,
+  container: Node,
+  name: string | number,
+  value: JsonValue,
+): string {
   const newline = lineBreakOf(text);
   const unit = indentUnit(text, root);
+  const label = (colon: string) => (typeof name === "number" ? "" : `${JSON.stringify(name)}${colon}`);
   const multiLine = (indent: string) => {
     const lines = JSON.stringify(value, null, unit).replaceAll("\n", `${newline}${indent}`);
-    return `${newline}${indent}${JSON.stringify(name)}: ${lines}`;
+    return `${newline}${indent}${label(": ")}${lines}`;
   };
-  const members = membersOf(object);
+  const members = membersOf(container);
   const last = members.at(-1);
   if (last === undefined) {
-    const indent = indentAt(text, object.offset);
-    const close = object.offset + object.length - 1;
+    const indent = indentAt(text, container.offset);
+    const close = container.offset + container.length - 1;
     // Comments inside the empty object stay above the new member.
     const contentEnd = text.slice(0, close).trimEnd().length;
     return splice(text, contentEnd, close, `${multiLine(indent + unit)}${newline}${indent}`);
   }
   const comma = commaAfter(text, last.end);
-  const onOneLine = !text.slice(object.offset, members[0]?.start).includes("\n");
+  const onOneLine = !text.slice(container.offset, members[0]?.start).includes("\n");
   if (onOneLine) {
-    const colon = /^"(?:[^"\\]|\\.)*":\S/.test(text.slice(last.start)) ? ":" : ": ";
-    const gap = colon.slice(1);
-    const member = `${gap}${JSON.stringify(name)}${colon}${JSON.stringify(value)}`;
+    const gap = gapBefore(text, members, last);
+    const member = `${gap}${label(`:${gap}`)}${JSON.stringify(value)}`;
     return comma === null
       ? splice(text, last.end, last.end, `,${member}`)
       : splice(text, comma, comma, `${member},`);
@@ -164,6 +226,12 @@ function insertMember(text: string, root: Node, object: Node, name: string, valu
   const end = commentsEnd(text, comma ?? last.end);
   if (comma !== null) return splice(text, end, end, `${member},`);
   return splice(text, last.end, end, `,${text.slice(last.end, end)}${member}`);
+}
+
+/** What is between two members on one line, and behind their colons: a blank, or nothing. */
+function gapBefore(text: string, members: readonly Member[], last: Member): string {
+  if (typeof last.name === "number") return members.length > 1 && text[last.start - 1] === "," ? "" : " ";
+  return /:\S$/.test(text.slice(last.start, last.value.offset + 1)) ? "" : " ";
 }
 
 /** Removes a member. A line that holds nothing else goes as a whole, with its comment. */
@@ -206,17 +274,4 @@ function indentUnit(text: string, root: Node): string {
   const first = root.children?.[0];
   if (first === undefined || !text.slice(root.offset, first.offset).includes("\n")) return "  ";
   return indentAt(text, first.offset).slice(indentAt(text, root.offset).length) || "  ";
-}
-
-function withValue(
-  tree: JsonValue,
-  path: readonly string[],
-  value: JsonValue | undefined,
-): JsonValue | undefined {
-  const [name, ...rest] = path;
-  if (name === undefined) return value;
-  const object = isObject(tree) ? tree : {};
-  const inner = withValue(object[name] ?? {}, rest, value);
-  const { [name]: _, ...others } = object;
-  return inner === undefined ? others : { ...others, [name]: inner };
 }

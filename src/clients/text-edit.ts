@@ -1,4 +1,4 @@
-import { lineStart } from "../core/lines.ts";
+import { lineStart, nextLine } from "../core/lines.ts";
 
 /** A text with one setting changed, or why it cannot be changed safely. The line counts from 1. */
 export type Edited =
@@ -25,4 +25,39 @@ export function lineBreakOf(text: string): string {
 /** The blanks a line begins with. */
 export function indentAt(text: string, at: number): string {
   return /^\uFEFF?([ \t]*)/.exec(text.slice(lineStart(text, at)))?.[1] ?? "";
+}
+
+/** Removes whole lines, with the line break behind them. The last line of a text without one goes with the break before it. */
+export function removeLines(text: string, start: number, end: number): string {
+  const line = lineStart(text, start);
+  const from = text[line] === "\uFEFF" ? line + 1 : line;
+  const to = nextLine(text, end);
+  if (to < text.length || text.endsWith("\n")) return splice(text, from, to, "");
+  return splice(text, text.slice(0, from).replace(/\r?\n$/, "").length, to, "");
+}
+
+/** Adds a line at the end. A text without a line break at its end stays one. */
+export function appendLine(text: string, line: string): string {
+  const newline = lineBreakOf(text);
+  const isEnded = text.replace("\uFEFF", "") === "" || text.endsWith("\n");
+  return isEnded ? `${text}${line}${newline}` : `${text}${newline}${line}`;
+}
+
+/** The match of a sticky expression at a position. */
+export function matchAt(expression: RegExp, text: string, at: number): RegExpExecArray | null {
+  expression.lastIndex = at;
+  return expression.exec(text);
+}
+
+/** Gives the line of a position, from 1. Each position must be behind the one before, so that a long text is counted once. */
+export function lineCounter(text: string): (at: number) => number {
+  let line = 1;
+  let next = text.indexOf("\n");
+  return (at) => {
+    while (next !== -1 && next < at) {
+      line += 1;
+      next = text.indexOf("\n", next + 1);
+    }
+    return line;
+  };
 }

@@ -2,37 +2,60 @@ import { isDeepStrictEqual } from "node:util";
 import { parse, TomlError } from "smol-toml";
 import { isObject } from "../core/json.ts";
 import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
-import { cannotEdit, changeByHand, type Edited, indentAt, lineBreakOf, splice } from "./text-edit.ts";
+import {
+  type Path,
+  type PlainValue,
+  type Setting,
+  type Settings,
+  type SettingsFormat,
+  showPath,
+  valueIn,
+} from "./setting.ts";
+import {
+  cannotEdit,
+  changeByHand,
+  type Edited,
+  indentAt,
+  lineBreakOf,
+  lineCounter,
+  matchAt,
+  removeLines,
+  splice,
+} from "./text-edit.ts";
+
+export const TOML: SettingsFormat = {
+  read: readToml,
+  at: tomlAt,
+  set(text, path, value) {
+    const name = path.at(-1);
+    if (name === undefined) return cannotEdit("a setting has no name");
+    if (value === undefined && isTable(tomlAt(text, path))) return removeEmptyTable(text, path);
+    return editToml(text, path.slice(0, -1), name, value ?? null);
+  },
+};
 
 /**
- * Sets one string or truth value below a `[table]` header, or removes it (null), and keeps every other byte. An empty table path is the
- * part above the first header. A missing header is appended.
+ * Sets one scalar, or removes it (null), and keeps every other byte. A scalar that is there is replaced wherever it is: below
+ * a header, in an inline table, in a list. A new one is added below its `[table]` header, which is appended if it is missing;
+ * an empty table path is the part above the first header.
  */
-export function editToml(
-  text: string,
-  table: readonly string[],
-  name: string,
-  value: TomlValue | null,
-): Edited {
+export function editToml(text: string, table: Path, name: string | number, value: PlainValue | null): Edited {
   const problem = findProblem(text);
   if (problem !== null) return problem;
   const path = [...table, name];
-  const current = tomlAt(text, path) ?? null;
-  if (current === value) return { ok: true, text };
-  const section = readSections(text).find((each) => isDeepStrictEqual(each.path, table));
-  const edited =
-    section === undefined ? appendTable(text, table, name, value) : editSection(text, section, name, value);
+  if ((tomlAt(text, path) ?? null) === value) return { ok: true, text };
+  const edited = editText(text, table, name, value);
   // A dotted key or an inline table can also define the setting. Then the result is invalid or means something else.
   const expected = parseTable(text);
-  const valid = findProblem(edited) === null && assign(expected, path, value);
+  const valid = edited !== null && findProblem(edited) === null && assign(expected, path, value);
   if (!valid || !isDeepStrictEqual(parseTable(edited), expected)) {
-    return changeByHand(table.length === 0 ? name : `[${table.join(".")}]`);
+    return changeByHand(table.length === 0 ? String(name) : `[${showPath(table)}]`);
   }
   return { ok: true, text: edited };
 }
 
 /** Removes the header of a table without settings, and an empty line above it. Comments stay. */
-export function removeEmptyTable(text: string, table: readonly string[]): Edited {
+export function removeEmptyTable(text: string, table: Path): Edited {
   const problem = findProblem(text);
   if (problem !== null) return problem;
   const section = readSections(text).find((each) => isDeepStrictEqual(each.path, table));
@@ -43,18 +66,31 @@ export function removeEmptyTable(text: string, table: readonly string[]): Edited
   const isEmptyAbove = start > 0 && text.slice(above, start).trim() === "";
   const without = splice(text, isEmptyAbove ? above : start, nextLine(text, section.headerEnd), "");
   const isLeft = section.settings.length > 0 || findProblem(without) !== null;
-  return isLeft ? changeByHand(`[${table.join(".")}]`) : { ok: true, text: without };
+  return isLeft ? changeByHand(`[${showPath(table)}]`) : { ok: true, text: without };
 }
 
 /** The value at a path; undefined: there is none, or the text is not TOML. */
-export function tomlAt(text: string, path: readonly string[]): unknown {
-  if (findProblem(text) !== null) return undefined;
-  let value: unknown = parseTable(text);
-  for (const name of path) value = isTable(value) ? value[name] : undefined;
-  return value;
+export function tomlAt(text: string, path: Path): unknown {
+  return findProblem(text) === null ? valueIn(parsePlain(text), path) : undefined;
 }
 
-type TomlValue = string | boolean;
+function readToml(text: string): Settings {
+  const problem = findProblem(text);
+  if (problem !== null) return problem;
+  const lineAt = lineCounter(text);
+  const tree = parsePlain(text);
+  const settings = readScalars(text).map(
+    ({ path, start }): Setting => ({ path, value: literalOf(valueIn(tree, path)), line: lineAt(start) }),
+  );
+  return { ok: true, settings };
+}
+
+/** Dates, and numbers that JavaScript does not have, are no literals. */
+function literalOf(value: unknown): PlainValue | null {
+  if (typeof value === "string" || typeof value === "boolean") return value;
+  return typeof value === "number" && Number.isFinite(value) ? value : null;
+}
+
 type Table = Record<string, unknown>;
 
 function isTable(value: unknown): value is Table {
@@ -63,6 +99,11 @@ function isTable(value: unknown): value is Table {
 
 function parseTable(text: string): Table {
   return parse(text, { integersAsBigInt: true });
+}
+
+/** Its integers are numbers, if a number can hold them. */
+function parsePlain(text: string): Table {
+  return parse(text, { integersAsBigInt: "asNeeded" });
 }
 
 function findProblem(text: string): (Edited & { readonly ok: false }) | null {
@@ -76,23 +117,34 @@ function findProblem(text: string): (Edited & { readonly ok: false }) | null {
   }
 }
 
-/** false: something that is not a table is in the way. */
-function assign(tree: Table, path: readonly string[], value: TomlValue | null): boolean {
-  let table = tree;
-  for (const name of path.slice(0, -1)) {
-    table[name] ??= Object.create(null);
-    const inner = table[name];
-    if (!isTable(inner)) return false;
-    table = inner;
+/** false: something that is neither a table nor a list is in the way, or the list has no such item. */
+function assign(tree: Table, path: Path, value: PlainValue | null): boolean {
+  let container: unknown = tree;
+  for (const [depth, name] of path.entries()) {
+    const isLast = depth === path.length - 1;
+    if (Array.isArray(container)) {
+      if (typeof name !== "number" || name >= container.length) return false;
+      if (isLast && value === null) container.splice(name, 1);
+      else if (isLast) container[name] = parsedValue(value);
+      container = container[name];
+    } else {
+      if (!isTable(container)) return false;
+      if (isLast && value === null) delete container[name];
+      else if (isLast) container[name] = parsedValue(value);
+      else container[name] ??= Object.create(null);
+      container = container[name];
+    }
   }
-  const name = path.at(-1) ?? "";
-  if (value === null) delete table[name];
-  else table[name] = value;
   return true;
 }
 
+/** As parseTable gives it. */
+function parsedValue(value: PlainValue | null): unknown {
+  return Number.isSafeInteger(value) ? BigInt(Number(value)) : value;
+}
+
 /** A setting such as `a.b = 1`; the path begins at its section. */
-interface Setting {
+interface Statement {
   readonly path: readonly string[];
   readonly start: number;
   readonly valueStart: number;
@@ -101,35 +153,50 @@ interface Setting {
 
 /** A `[header]`, or the part above the first, with the settings below it. */
 interface Section {
-  /** null: `[[header]]`, an item of a list. */
-  readonly path: readonly string[] | null;
+  /** `[[header]]` is an item of a list: its path ends with an index. */
+  readonly path: Path;
   /** The end of the header; above the first header, the start of the text. */
   readonly headerEnd: number;
-  readonly settings: Setting[];
+  readonly settings: Statement[];
 }
 
-const KEY_AND_EQUALS = /^((?:"(?:\\.|[^"\\])*"|'[^']*'|[^"'=])*)=[ \t]*/;
+const KEY_AND_EQUALS = /((?:"[^"\\]*(?:\\.[^"\\]*)*"|'[^']*'|[^"'=])*)=[ \t]*/y;
 
 /** The sections of a valid TOML file. */
 function readSections(text: string): Section[] {
   let section: Section = { path: [], headerEnd: text.startsWith("\uFEFF") ? 1 : 0, settings: [] };
   const sections = [section];
+  const listLengths = new Map<string, number>();
   for (const { start, end } of statementsOf(text)) {
     if (text[start] === "[") {
-      const path = text[start + 1] === "[" ? null : keyPath(text.slice(start + 1, end - 1));
-      section = { path, headerEnd: end, settings: [] };
+      section = { path: headerPath(text.slice(start, end), listLengths), headerEnd: end, settings: [] };
       sections.push(section);
       continue;
     }
-    const [prefix = "", key = ""] = KEY_AND_EQUALS.exec(text.slice(start, end)) ?? [];
+    const [prefix = "", key = ""] = matchAt(KEY_AND_EQUALS, text, start) ?? [];
     section.settings.push({ path: keyPath(key), start, valueStart: start + prefix.length, end });
   }
   return sections;
 }
 
+/** The path of a header. A name that stands for a list means its last item, and `[[header]]` adds one. */
+function headerPath(header: string, listLengths: Map<string, number>): Path {
+  const isItem = header.startsWith("[[");
+  const names = keyPath(isItem ? header.slice(2, -2) : header.slice(1, -1));
+  const path: (string | number)[] = [];
+  for (const [depth, name] of names.entries()) {
+    path.push(name);
+    const list = JSON.stringify(path);
+    if (isItem && depth === names.length - 1) listLengths.set(list, (listLengths.get(list) ?? 0) + 1);
+    const length = listLengths.get(list);
+    if (length !== undefined) path.push(length - 1);
+  }
+  return path;
+}
+
 /** Strings and comments are one token each, so brackets and line breaks in them do not count. */
 const TOKEN =
-  /"""(?:\\[\s\S]|[^\\])*?"""+|'''[\s\S]*?'''+|"(?:\\.|[^"\\])*"|'[^']*'|#[^\n]*|[[\]{}\n]|[^"'#[\]{}\n]+/g;
+  /"""(?:\\[\s\S]|[^\\])*?"""+|'''[\s\S]*?'''+|"[^"\\]*(?:\\.[^"\\]*)*"|'[^']*'|#[^\n]*|[[\]{}\n]|[^"'#[\]{}\n]+/g;
 
 /** Where each header and each setting is, without comments. A setting may span several lines. */
 function statementsOf(text: string): { readonly start: number; readonly end: number }[] {
@@ -162,18 +229,77 @@ function keyPath(key: string): string[] {
   return path;
 }
 
-function editSection(text: string, section: Section, name: string, value: TomlValue | null): string {
+/** A string, number, truth value or date. */
+interface Scalar {
+  readonly path: Path;
+  readonly start: number;
+  readonly end: number;
+}
+
+/** All scalars of a valid TOML file. */
+function readScalars(text: string): Scalar[] {
+  const scalars: Scalar[] = [];
+  for (const section of readSections(text)) {
+    for (const { path, valueStart } of section.settings) {
+      collectScalars(text, valueStart, [...section.path, ...path], scalars);
+    }
+  }
+  return scalars;
+}
+
+const SCALAR =
+  /"""(?:\\[\s\S]|[^\\])*?"""+|'''[\s\S]*?'''+|"[^"\\]*(?:\\.[^"\\]*)*"|'[^']*'|[^,[\]{}#\r\n]+/y;
+/** Between the values of a list. */
+const VOID = /(?:\s+|#[^\n]*|,)*/y;
+
+/** Adds the scalars of the value at a position, and returns its end. The parser has limited its depth. */
+function collectScalars(text: string, at: number, path: Path, scalars: Scalar[]): number {
+  const skipVoid = (from: number) => from + (matchAt(VOID, text, from)?.[0].length ?? 0);
+  if (text[at] === "[") {
+    let index = 0;
+    let next = skipVoid(at + 1);
+    for (; next < text.length && text[next] !== "]"; index += 1) {
+      next = skipVoid(collectScalars(text, next, [...path, index], scalars));
+    }
+    return next + 1;
+  }
+  if (text[at] === "{") {
+    let next = skipVoid(at + 1);
+    while (next < text.length && text[next] !== "}") {
+      const [prefix = "", key = ""] = matchAt(KEY_AND_EQUALS, text, next) ?? [];
+      next = skipVoid(collectScalars(text, next + prefix.length, [...path, ...keyPath(key)], scalars));
+    }
+    return next + 1;
+  }
+  const end = at + (matchAt(SCALAR, text, at)?.[0].trimEnd().length ?? 0);
+  scalars.push({ path, start: at, end });
+  return end;
+}
+
+/** null: the table has no header, and cannot get one. */
+function editText(text: string, table: Path, name: string | number, value: PlainValue | null): string | null {
+  const path = [...table, name];
+  const scalar = readScalars(text).find((each) => isDeepStrictEqual(each.path, path));
+  if (scalar !== undefined && value !== null) {
+    const { start, end } = scalar;
+    return splice(text, start, end, tomlValue(value, text.slice(start, end)));
+  }
+  if (typeof name === "number") return null;
+  const section = readSections(text).find((each) => isDeepStrictEqual(each.path, table));
+  if (section !== undefined) return editSection(text, section, name, value);
+  const names = table.filter((part) => typeof part === "string");
+  return names.length === table.length && value !== null ? appendTable(text, names, name, value) : null;
+}
+
+function editSection(text: string, section: Section, name: string, value: PlainValue | null): string {
   const { settings, headerEnd } = section;
   const existing = settings.find(({ path }) => path.length === 1 && path[0] === name);
-  if (value === null) {
-    if (existing === undefined) return text;
-    return splice(text, lineStart(text, existing.start), nextLine(text, existing.end), "");
-  }
+  if (value === null) return existing === undefined ? text : removeLines(text, existing.start, existing.end);
   if (existing !== undefined) return splice(text, existing.valueStart, existing.end, tomlValue(value));
   const newline = lineBreakOf(text);
-  const line = `${name} = ${tomlValue(value)}`;
+  const line = `${tomlKey(name)} = ${tomlValue(value)}`;
   const last = settings.at(-1);
-  if (last === undefined && section.path?.length === 0) {
+  if (last === undefined && section.path.length === 0) {
     // An empty line separates it from what follows, such as the comment above the first header.
     const rest = text.slice(headerEnd);
     const gap = rest.trim() === "" || /^\r?\n/.test(rest) ? "" : newline;
@@ -184,11 +310,9 @@ function editSection(text: string, section: Section, name: string, value: TomlVa
   return splice(text, at, at, `${newline}${indent}${line}`);
 }
 
-function appendTable(text: string, table: readonly string[], name: string, value: TomlValue | null): string {
-  if (value === null) return text;
+function appendTable(text: string, table: readonly string[], name: string, value: PlainValue): string {
   const newline = lineBreakOf(text);
-  const header = `[${table.map((part) => (/^[A-Za-z0-9_-]+$/.test(part) ? part : tomlString(part))).join(".")}]`;
-  const block = `${header}${newline}${name} = ${tomlValue(value)}`;
+  const block = `[${table.map(tomlKey).join(".")}]${newline}${tomlKey(name)} = ${tomlValue(value)}`;
   if (text.replace("\uFEFF", "") === "") return `${text}${block}${newline}`;
   // A file without a line break at its end stays one.
   if (!text.endsWith("\n")) return `${text}${newline}${newline}${block}`;
@@ -196,8 +320,15 @@ function appendTable(text: string, table: readonly string[], name: string, value
   return `${text}${gap}${block}${newline}`;
 }
 
-function tomlValue(value: TomlValue): string {
-  return typeof value === "string" ? tomlString(value) : String(value);
+function tomlKey(name: string): string {
+  return /^[A-Za-z0-9_-]+$/.test(name) ? name : tomlString(name);
+}
+
+/** Written like the value before it: in single quotes if that was, and if they can hold it. */
+function tomlValue(value: PlainValue, before = ""): string {
+  if (typeof value !== "string") return String(value);
+  const wasLiteral = before.startsWith("'") && !before.startsWith("'''");
+  return wasLiteral && /^[^'\p{Cc}]*$/u.test(value) ? `'${value}'` : tomlString(value);
 }
 
 /** JSON's escapes are valid in TOML, too. TOML also requires DEL to be escaped. */

@@ -12,8 +12,8 @@ export interface YamlMap {
   readonly [name: string]: YamlValue;
 }
 
-type Collection = YAMLMap.Parsed | YAMLSeq.Parsed;
-type Entry = Pair<ParsedNode, ParsedNode | null>;
+export type Collection = YAMLMap.Parsed | YAMLSeq.Parsed;
+export type Entry = Pair<ParsedNode, ParsedNode | null>;
 
 /** Replaces text[start, end). */
 export interface Replacement {
@@ -222,15 +222,15 @@ function isFlow(node: ParsedNode): boolean {
   return (isMap(node) || isSeq(node)) && node.flow === true;
 }
 
-function isBlockCollection(node: ParsedNode): node is Collection {
+export function isBlockCollection(node: ParsedNode): node is Collection {
   return (isMap(node) || isSeq(node)) && node.flow !== true;
 }
 
-function isBlockScalar(node: ParsedNode): boolean {
+export function isBlockScalar(node: ParsedNode): boolean {
   return isScalar(node) && (node.type === "BLOCK_LITERAL" || node.type === "BLOCK_FOLDED");
 }
 
-function endBeforeSpaces(text: string, at: number): number {
+export function endBeforeSpaces(text: string, at: number): number {
   let end = at;
   while (text[end - 1] === " " || text[end - 1] === "\t") end -= 1;
   return end;
@@ -242,7 +242,7 @@ export function columnOf(text: string, at: number): number {
 }
 
 /** The line break of this line, or on the last line that of the first. */
-function lineBreak(text: string, at: number): string {
+export function lineBreak(text: string, at: number): string {
   const end = text.indexOf("\n", at);
   const sample = end === -1 ? text.indexOf("\n") : end;
   return text[sample - 1] === "\r" ? "\r\n" : "\n";
@@ -253,7 +253,7 @@ function lineBreak(text: string, at: number): string {
 /** Needs no quotes, neither in a block nor inside { } and [ ]. */
 const PLAIN = /^[A-Za-z$/~][A-Za-z0-9$/._~+-]*(?::[A-Za-z0-9$/._~+-]+)*$|^\d[\d.]*[A-Za-z]*\/[a-z]+$/;
 /** Other readers of YAML do not take these for texts. */
-const AMBIGUOUS = /^(?:y|n|yes|no|on|off|true|false|null|~)$/i;
+export const AMBIGUOUS = /^(?:y|n|yes|no|on|off|true|false|null|~)$/i;
 /** Values that are meant as a flag, a number, a duration or a date. */
 const UNQUOTED = /^(?:true|false|\d{1,9}(?:\.\d{1,6})?(?:ms|[smhdkM])?|\d{4}-\d{2}-\d{2})$/;
 

@@ -40,7 +40,7 @@ export function explainParseError(
   if (code === "MULTIPLE_DOCS")
     return { at, problem: "there is a second document after `---`", next: "keep one document in the file" };
   if (code === "BAD_ALIAS" || code === "BAD_SCALAR_START") {
-    const word = /^[^\s,\]}#]*/.exec(text.slice(at, at + 60))?.[0] ?? "";
+    const word = /^\S[^\s,\]}#]*/.exec(text.slice(at, at + 60))?.[0] ?? "";
     const problem = `${word.slice(0, 1)} has a special meaning in YAML`;
     return { at, problem, next: `quote it: "${redactCredentials(word)}"` };
   }

@@ -106,7 +106,7 @@ export function lexInBounds(text: string): Lexed {
   return { ok: true, lexemes };
 }
 
-interface Composed {
+export interface Composed {
   /** null if there is an error. */
   readonly document: Document.Parsed | null;
   /** Only the first one: after it the parser has lost its way, and most others follow from it. */
@@ -114,7 +114,7 @@ interface Composed {
 }
 
 /** Like yaml's parseDocument, but it stops after some errors and reports a second document. */
-function compose(lexemes: readonly string[], length: number): Composed {
+export function compose(lexemes: readonly string[], length: number): Composed {
   const errors: ParseError[] = [];
   // failsafe: every scalar is a text, so that `no`, `1e5` and `~` are what the person typed. uniqueKeys is quadratic.
   const composer = new Composer({ schema: "failsafe", version: "1.2", uniqueKeys: false });

@@ -1,15 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t from "tap";
+import { formatFor } from "../../src/clients/format.ts";
 import { editJson, type JsonDialect, type JsonValue, jsonAt } from "../../src/clients/json-edit.ts";
-import type { Edited } from "../../src/clients/text-edit.ts";
+import { checkEdits, done, isWithin } from "../doubles/checked-edits.ts";
 import { runs } from "../doubles/effort.ts";
 import { changedRange } from "../doubles/written-config.ts";
-
-function done(edited: Edited): string {
-  if (!edited.ok) throw new Error(`line ${edited.line}: ${edited.problem}`);
-  return edited.text;
-}
 
 /** How a file is laid out. */
 interface Layout {
@@ -72,15 +68,8 @@ const file = fc
     return { text, dialect: (comments ? "comments" : "strict") as JsonDialect, whole };
   });
 
-function holds(found: JsonValue | undefined, wanted: unknown): void {
+function holds(found: unknown, wanted: unknown): void {
   if (!isDeepStrictEqual(found, wanted)) throw new Error(`it means ${JSON.stringify(found)}`);
-}
-
-/** Whether every character of one is in the other, in the same order. */
-function isWithin(inner: string, outer: string): boolean {
-  let at = 0;
-  for (const character of outer) if (character === inner[at]) at += 1;
-  return at === inner.length;
 }
 
 t.test("a setting comes in or changes, and no other byte does, however the file is written", (t) => {
@@ -126,6 +115,70 @@ t.test("a setting goes, and what is left is what was there", (t) => {
     }),
     { numRuns: runs(30) },
   );
+  t.end();
+});
+
+t.test("any setting is changed or goes, also in lists, and no other byte is", (t) => {
+  fc.assert(
+    fc.property(file, fc.string(), ({ text, dialect }, wanted) => {
+      const format = formatFor(dialect === "strict" ? "json" : "jsonc");
+      const meaning = (each: string) => jsonAt(each, [], dialect);
+      const isUsual = (line: string) => !line.includes("\\");
+      const { left } = checkEdits({ format, meaning, isUsual }, text, wanted);
+      if (left > 0) throw new Error("an edit was left to the person");
+    }),
+    { numRuns: runs(100) },
+  );
+  t.end();
+});
+
+t.test("a new item comes in behind the last one of a list", (t) => {
+  fc.assert(
+    fc.property(file, fc.string(), ({ text, dialect, whole }, wanted) => {
+      for (const [name, list] of Object.entries(whole as Record<string, JsonValue>)) {
+        if (!Array.isArray(list)) continue;
+        const after = done(editJson(text, [name, list.length], wanted, dialect));
+        holds(jsonAt(after, [name], dialect), [...list, wanted]);
+        if (!isWithin(text.replaceAll(/\s/g, ""), after.replaceAll(/\s/g, "")))
+          throw new Error("something was lost");
+        const back = done(editJson(after, [name, list.length], undefined, dialect));
+        if (list.length > 0 && back !== text) throw new Error("out again is not as before");
+      }
+    }),
+    { numRuns: runs(100) },
+  );
+  t.end();
+});
+
+t.test("lists on the way are passed, and created if they are missing", (t) => {
+  const set = (text: string, path: readonly (string | number)[]) => done(editJson(text, path, "x", "strict"));
+  t.equal(set('{"a":[{"b":1},{"b":2}]}', ["a", 1, "b"]), '{"a":[{"b":1},{"b":"x"}]}');
+  t.equal(set('{"a":["b","c"]}', ["a", 2]), '{"a":["b","c","x"]}');
+  t.equal(set('{"a": ["b"]}', ["a", 1]), '{"a": ["b", "x"]}');
+  t.equal(set('{\n  "a": [\n    "b"\n  ]\n}', ["a", 1]), '{\n  "a": [\n    "b",\n    "x"\n  ]\n}');
+  t.equal(set('{"a":1}', ["b", 0, "c"]), '{"a":1,"b":[{"c":"x"}]}');
+  t.equal(set('["a"]', [0]), '["x"]');
+  for (const path of [["a", 3], ["a", 0, "b"], ["a", "b"], ["b", 1], []]) {
+    t.match(editJson('{"a":["b","c"]}', path, "x", "strict"), { ok: false, line: null }, path.join("."));
+  }
+  t.equal(jsonAt('{"a":[{"b":2}]}', ["a", 0, "b"], "strict"), 2);
+  t.equal(jsonAt('{"a":{"0":2}}', ["a", 0], "strict"), undefined);
+  t.end();
+});
+
+t.test("all scalars are read, with their lines", (t) => {
+  const text = '{\n  // "no": 1\n  "a": "x", "b": [true,\n    null, { "c": 1.5 } ],\n  "d": {}, "a": 2\n}';
+  t.same(formatFor("jsonc").read(text), {
+    ok: true,
+    settings: [
+      { path: ["a"], value: "x", line: 3 },
+      { path: ["b", 0], value: true, line: 3 },
+      { path: ["b", 1], value: null, line: 4 },
+      { path: ["b", 2, "c"], value: 1.5, line: 4 },
+      { path: ["a"], value: 2, line: 5 },
+    ],
+  });
+  t.match(formatFor("json").read(text), { ok: false, line: 2, problem: /comment/ });
   t.end();
 });
 

@@ -1,14 +1,11 @@
 import fc from "fast-check";
+import { parse } from "smol-toml";
 import t from "tap";
-import type { Edited } from "../../src/clients/text-edit.ts";
+import { formatFor, type Path } from "../../src/clients/format.ts";
 import { editToml, tomlAt } from "../../src/clients/toml-edit.ts";
+import { checkEdits, done } from "../doubles/checked-edits.ts";
 import { runs } from "../doubles/effort.ts";
 import { changedRange } from "../doubles/written-config.ts";
-
-function done(edited: Edited): string {
-  if (!edited.ok) throw new Error(`line ${edited.line}: ${edited.problem}`);
-  return edited.text;
-}
 
 const TABLE = ["model_providers", "keybearer"];
 
@@ -107,7 +104,7 @@ t.test("what is new stands where the format and the eye want it", (t) => {
     `a = 1 # one\nmodel_provider = "k"\n\n[b]\nc = 2\n\n${table}`,
   );
   t.equal(change("# about b\n[b]"), `model_provider = "k"\n\n# about b\n[b]\n\n${table.trimEnd()}`);
-  t.equal(change(`model_provider = 'o' # mine\n\n${table}`), `model_provider = "k" # mine\n\n${table}`);
+  t.equal(change(`model_provider = 'o' # mine\n\n${table}`), `model_provider = 'k' # mine\n\n${table}`);
   t.equal(
     change("[model_providers.keybearer]\n  wire_api = 'x' # y\n\n[z]\n"),
     'model_provider = "k"\n\n[model_providers.keybearer]\n  wire_api = \'x\' # y\n  name = "k"\n\n[z]\n',
@@ -115,17 +112,119 @@ t.test("what is new stands where the format and the eye want it", (t) => {
   t.end();
 });
 
+t.test("a scalar is replaced wherever it is", (t) => {
+  const TOML = formatFor("toml");
+  const cases: [string, Path, string][] = [
+    ['a.b.name = "x" # c\n', ["a", "b", "name"], 'a.b.name = "k" # c\n'],
+    ["a = { b = { name = 'x' } }\n", ["a", "b", "name"], "a = { b = { name = 'k' } }\n"],
+    ['a = { "x y".name = 1, b = [] }\n', ["a", "x y", "name"], 'a = { "x y".name = "k", b = [] }\n'],
+    [
+      'args = [\n  "x", # one\n  1979-05-27 07:32:00,\n]\n',
+      ["args", 0],
+      'args = [\n  "k", # one\n  1979-05-27 07:32:00,\n]\n',
+    ],
+    ["args = [1979-05-27 07:32:00, [2]]\n", ["args", 0], 'args = ["k", [2]]\n'],
+    [
+      "[[a]]\nn = 1\n[[a]]\nn = 2\n[a.b]\nn = 3\n",
+      ["a", 1, "n"],
+      '[[a]]\nn = 1\n[[a]]\nn = "k"\n[a.b]\nn = 3\n',
+    ],
+    ["[[a]]\n[[a]]\n[a.b]\nn = 3\n", ["a", 1, "b", "n"], '[[a]]\n[[a]]\n[a.b]\nn = "k"\n'],
+    ["[[a]]\n[[a.b]]\n[[a.b]]\nn = 3\n", ["a", 0, "b", 1, "n"], '[[a]]\n[[a.b]]\n[[a.b]]\nn = "k"\n'],
+    ['n = """\nx"""\n', ["n"], 'n = "k"\n'],
+  ];
+  for (const [text, path, after] of cases) t.equal(done(TOML.set(text, path, "k")), after);
+  t.equal(
+    done(TOML.set("[[a]]\nn = 1\n[[a]]\nn = 2\n", ["a", 0, "m"], true)),
+    "[[a]]\nn = 1\nm = true\n[[a]]\nn = 2\n",
+  );
+  t.equal(done(TOML.set("n = 1\n", ["n"], 2)), "n = 2\n");
+  t.equal(done(TOML.set("n = 1\n", ["n"], 1.5)), "n = 1.5\n");
+  t.equal(done(TOML.set("n = 1\n", ["a b"], "x")), 'n = 1\n"a b" = "x"\n');
+  t.equal(done(TOML.set("a = 1\nn = 1", ["n"], undefined)), "a = 1");
+  t.equal(done(TOML.set("a = 1\n\n[b]\n", ["b"], undefined)), "a = 1\n");
+  t.end();
+});
+
 t.test("ways of writing that an edit cannot follow are left for the person", (t) => {
   for (const text of [
     'model_providers = { other = { name = "x" } }\n',
-    'model_providers.keybearer.name = "x"\n',
-    '[model_providers]\nkeybearer = { name = "x" }\n',
-    '[model_providers]\nkeybearer.name = "x"\n',
+    'model_providers.keybearer.url = "x"\n',
+    '[model_providers]\nkeybearer = { url = "x" }\n',
+    '[model_providers]\nkeybearer.url = "x"\n',
     "[[model_providers]]\nname = 1\n",
     "model_providers = 1\n",
   ]) {
     t.match(editToml(text, TABLE, "name", "k"), { ok: false, problem: /by hand/ }, text);
   }
+  const TOML = formatFor("toml");
+  for (const [text, path] of [
+    ["a = [1]\n", ["a", 1]],
+    ["a = [1]\n", ["a", 3]],
+    ["[[a]]\nn = 1\n", ["a", 1, "n"]],
+    ["a = 1\n", ["a", "b"]],
+  ] satisfies [string, Path][]) {
+    t.match(TOML.set(text, path, "k"), { ok: false, problem: /by hand/ }, text);
+  }
+  t.match(TOML.set("a = { b = 1 }\n", ["a", "b"], undefined), { ok: false, problem: /by hand/ });
+  t.match(TOML.set("a = [1]\n", ["a", 0], undefined), { ok: false, problem: /by hand/ });
+  t.match(TOML.set("a = 1\n", ["a"], Number.POSITIVE_INFINITY), { ok: false, problem: /by hand/ });
+  t.match(TOML.set("a = 1\n", [], undefined), { ok: false });
+  t.end();
+});
+
+t.test("one scalar is changed or goes, and no other byte is", (t) => {
+  const counts = { made: 0, left: 0 };
+  fc.assert(
+    fc.property(file, wanted, (text, value) => {
+      const { made, left } = checkEdits(
+        {
+          format: formatFor("toml"),
+          // Without the classes of the parser.
+          meaning: (each) => JSON.parse(JSON.stringify(parse(each))),
+          isUsual: (line) => !/\\|"""|'''|0x|_0/.test(line),
+        },
+        text,
+        value,
+      );
+      counts.made += made;
+      counts.left += left;
+    }),
+    { numRuns: runs(60) },
+  );
+  t.comment(`${counts.made} edits, and ${counts.left} left to a person`);
+  t.ok(counts.made > counts.left);
+  t.end();
+});
+
+t.test("all scalars are read, with their lines", (t) => {
+  const text = [
+    "# a = 1",
+    "a = 'x' # no",
+    "b.c = [ 1, # one",
+    "  { d = true, e.f = 1.0 },",
+    "]",
+    "[[t]]",
+    'n = """',
+    'm = "no"',
+    '"""',
+    "[[t]]",
+    "when = 1979-05-27 07:32:00",
+    '["q q".r]',
+    "big = 9223372036854775807",
+  ].join("\r\n");
+  t.same(formatFor("toml").read(text), {
+    ok: true,
+    settings: [
+      { path: ["a"], value: "x", line: 2 },
+      { path: ["b", "c", 0], value: 1, line: 3 },
+      { path: ["b", "c", 1, "d"], value: true, line: 4 },
+      { path: ["b", "c", 1, "e", "f"], value: 1, line: 4 },
+      { path: ["t", 0, "n"], value: 'm = "no"\r\n', line: 7 },
+      { path: ["t", 1, "when"], value: null, line: 11 },
+      { path: ["q q", "r", "big"], value: null, line: 13 },
+    ],
+  });
   t.end();
 });
 

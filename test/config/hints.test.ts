@@ -1,5 +1,5 @@
 import t from "tap";
-import { newConfig } from "../../src/cli/init.ts";
+import { newConfig } from "../../src/cli/first-config.ts";
 import { Report } from "../../src/config/problems.ts";
 
 const FIRST = newConfig({
