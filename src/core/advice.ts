@@ -61,6 +61,9 @@ export const advice = {
     `keybearer use ${tool}${forClient(client)} --new-token`,
   useWrite: (tool: string, client: string | null) => `keybearer use ${tool}${forClient(client)} --write`,
   useUndo: (tool: string, client: string) => `keybearer use ${tool}${forClient(client)} --undo`,
+  adopt: () => "keybearer adopt",
+  adoptWrite: () => "keybearer adopt --write",
+  adoptUndo: () => "keybearer adopt --undo",
 
   // Usage.
   usage: () => "keybearer usage",

@@ -59,3 +59,8 @@ function redactArgument(argument: string, before: string): string {
   // A path or an address looks like a secret as a whole, so its parts are redacted one by one.
   return argument.split("/").map(redactCredentials).join("/");
 }
+
+/** ~/.zshrc instead of /home/me/.zshrc. */
+export function shortenHome(path: string, home: string): string {
+  return path.startsWith(`${home}/`) ? `~${path.slice(home.length)}` : path;
+}

@@ -16,6 +16,8 @@ interface StageOptions {
    * Only for config.yaml and the settings of clients, which people keep elsewhere and link to.
    */
   readonly followLinks?: boolean;
+  /** The number of the group that the file belongs to. Default: the one that new files here get. */
+  readonly group?: number | undefined;
 }
 
 /**
@@ -99,7 +101,7 @@ export class StagedFile {
 export async function stageFile(
   file: string,
   text: string,
-  { mode = 0o600, followLinks = false }: StageOptions = {},
+  { mode = 0o600, followLinks = false, group }: StageOptions = {},
 ): Promise<StagedFile> {
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
   const target = followLinks ? await resolveTarget(file) : file;
@@ -110,6 +112,8 @@ export async function stageFile(
   let written: BigIntStats;
   try {
     await handle.writeFile(text);
+    // A group that this user has left since cannot be given to a file. Then it has the usual one.
+    if (group !== undefined) await handle.chown(-1, group).catch(() => {});
     // Not by open(), whose mode the umask restricts.
     await handle.chmod(mode);
     // Under sudo the file would otherwise belong to root, and the daemon could not read it.
@@ -123,7 +127,7 @@ export async function stageFile(
   } finally {
     await handle.close();
   }
-  await removeLeftovers(target, Number(written.mtimeMs));
+  await removeOlder(target, Number(written.mtimeMs));
   return new StagedFile(target, path, fileVersion(written));
 }
 
@@ -155,8 +159,13 @@ async function ownerFor(target: string, folder: string): Promise<number> {
   return (existing ?? (await stat(folder))).uid;
 }
 
+/** Removes what writes of this file that were killed have left beside it. */
+export async function removeLeftovers(file: string, now: number): Promise<void> {
+  await removeOlder(await realpath(file).catch(() => file), now);
+}
+
 /** Compares with the new file's time, because the disk may be another machine's, with another clock. */
-async function removeLeftovers(target: string, now: number): Promise<void> {
+async function removeOlder(target: string, now: number): Promise<void> {
   const folder = dirname(target);
   const prefix = `.${basename(target)}.`;
   // A folder that can be written but not listed is no reason to fail.
