@@ -59,5 +59,11 @@ function redactLine(line: string): string {
     const quote = value.charAt(0);
     return `${name}${quote}[hidden]${quote}`;
   });
-  return redactCredentials(redacted);
+  // A shortened token shows its beginning. With what stands before it, it could look like one long credential.
+  return redacted
+    .split(SHORT_TOKEN)
+    .map((part) => (SHORT_TOKEN.test(part) ? part : redactCredentials(part)))
+    .join("");
 }
+
+const SHORT_TOKEN = /(kb_[A-Za-z0-9_-]{3}…)/;

@@ -5,8 +5,8 @@ import { basename, join } from "node:path";
 import { loadConfig } from "../config/load.ts";
 import { type Config, isSameSource } from "../config/schema.ts";
 import { escapeControlChars } from "../core/display.ts";
-import { hasCode } from "../core/errors.ts";
-import { asFields, type JsonObject, parseObject } from "../core/json.ts";
+import { errorMessage, hasCode } from "../core/errors.ts";
+import { asFields, asList, type JsonObject, parseObject } from "../core/json.ts";
 import { namesIn, readOwnFile } from "../core/own-file.ts";
 import type { Paths } from "../core/paths.ts";
 import { writePrivateFile } from "../core/private-file.ts";
@@ -21,8 +21,18 @@ import {
   ownPlace,
   storeKey,
 } from "../keys/stored-keys.ts";
-import { type ClientSettings, fieldKind, settingsOf, WRITABLE, type Writable } from "./settings-files.ts";
-import { type Change, type ChangedField, describeChange, digest } from "./undo.ts";
+import type { ClientId, FieldSet, Surroundings } from "./description.ts";
+import type { Format, Path } from "./format.ts";
+import { DESCRIPTIONS, emptyText, findFile, type KnownFile, settingsOf } from "./settings-files.ts";
+import { findClient } from "./table.ts";
+import {
+  type Before,
+  type Change,
+  type ChangedField,
+  describeChange,
+  digest,
+  type FileKind,
+} from "./undo.ts";
 
 /** Where an old key is, and its digest. The whole record is the salt: with another address in it, the key is not found. */
 export interface StoredKey {
@@ -30,60 +40,102 @@ export interface StoredKey {
   readonly digest: string;
 }
 
-/** One write into a client's settings. */
-export interface Write {
-  readonly client: Writable;
-  /** The tool that the client was pointed at. */
-  readonly tool: string;
-  /** Compared with the client's own files, and never believed. */
+/** What was changed in one file. `Key` is as in Change. */
+export interface WrittenFile<Key> {
+  /** Compared with the files that the client's description names, and never believed. */
   readonly file: string;
+  readonly format: Format;
   readonly existed: boolean;
   /** The old file's mode, for the case that it is gone since. */
   readonly mode: number;
+  readonly change: Change<Key>;
+}
+
+/** One write into a client's settings. */
+export interface Write {
+  /** use: `use --write`. adopt: keys were moved out. */
+  readonly by: "use" | "adopt";
+  readonly client: ClientId;
+  /** The tool that the client was pointed at. */
+  readonly tool: string;
   /** The hash of the token that was made for it; null: none was. */
   readonly tokenHash: string | null;
 }
 
 export interface UndoRecord extends Write {
   readonly id: string;
-  readonly change: Change<StoredKey>;
+  /** Of an earlier version, its digests cover less. */
+  readonly version: 2 | 3;
+  /** In the order in which they were written. */
+  readonly files: readonly WrittenFile<StoredKey>[];
 }
 
 const MAX_RECORDS = 5;
 const MAX_BYTES = 4_000_000;
+const MAX_FILES = 50;
 
 /**
- * What --write changed, for --undo. A record holds places, fields and digests. The old key is where a tool has it already,
- * else in the keychain or in a file of keybearer's own, until it goes back.
+ * What `use --write` and `adopt` changed, for --undo. A record holds places, fields and digests. The old key is where a tool
+ * has it already, else in the keychain or in a file of keybearer's own, until it goes back.
  */
 export class UndoStore {
   readonly #paths: Paths;
+  readonly #where: Surroundings;
   readonly #env: NodeJS.ProcessEnv;
   readonly #folder: string;
 
-  constructor(paths: Paths, env: NodeJS.ProcessEnv) {
+  constructor(paths: Paths, where: Surroundings) {
     this.#paths = paths;
-    this.#env = env;
+    this.#where = where;
+    this.#env = { ...where.env };
     this.#folder = join(paths.state, "undo");
   }
 
   /** Rejects if the keys or the record cannot be stored. */
-  async add(write: Write, change: Change<string>): Promise<UndoRecord> {
+  async add(write: Write, files: readonly WrittenFile<string>[]): Promise<UndoRecord> {
     const { client } = write;
     const taken = new Set([...this.#ids(client, "json"), ...this.#ids(client, "old")]);
     let now = Date.now();
     while (taken.has(idFor(client, now))) now += 1;
-    const record = await this.#save(idFor(client, now), write, change);
+    const record = await this.#save(idFor(client, now), write, files);
     // A record with a key that only we have is kept: it may be the person's only copy.
-    const older = this.#ids(client, "json").filter((id) => id !== record.id && !this.#hasOwnKey(id, client));
+    const older = this.#ids(client, "json").filter(
+      (id) => id !== record.id && this.#isExpendable(id, client),
+    );
     for (const id of older.slice(0, -(MAX_RECORDS - 1))) await this.#delete(id);
     return record;
   }
 
   /** The newest record of a client; null: there is none. Rejects if it cannot be used. */
-  async newest(client: Writable): Promise<UndoRecord | null> {
+  async newest(client: ClientId): Promise<UndoRecord | null> {
     const id = this.#ids(client, "json").at(-1);
     return id === undefined ? null : this.#read(id, client);
+  }
+
+  /** The records of a client, or of all (null), the newest first, and what is wrong with those that cannot be used. */
+  all(client: ClientId | null): {
+    readonly records: readonly UndoRecord[];
+    readonly problems: readonly string[];
+  } {
+    const records: UndoRecord[] = [];
+    const problems: string[] = [];
+    const clients = client === null ? DESCRIPTIONS.map((each) => each.client) : [client];
+    for (const each of clients) {
+      for (const id of this.#ids(each, "json")) {
+        try {
+          records.push(this.#read(id, each));
+        } catch (error) {
+          problems.push(errorMessage(error));
+        }
+      }
+    }
+    const time = ({ id, client: of }: UndoRecord) => id.slice(of.length);
+    return { records: records.toSorted((one, other) => (time(one) < time(other) ? 1 : -1)), problems };
+  }
+
+  /** What is known of a file of a record apart from its text. */
+  kindOf({ client }: UndoRecord, { file, format }: WrittenFile<StoredKey>): FileKind {
+    return { format, empty: findFile(client, file, this.#where)?.empty ?? emptyText(format) };
   }
 
   /** The old key of a field; null: it is not stored any more, or the record was changed. */
@@ -94,15 +146,30 @@ export class UndoStore {
     return this.isKey(record, key, text) ? text : null;
   }
 
-  isKey({ change, ...write }: UndoRecord, key: StoredKey, text: string): boolean {
-    return digest(sealOf(write, change), encode(text)) === key.digest;
+  /**
+   * The key that the record's tool has today; null: there is none. Every program of this user can change a record, so the key goes
+   * back only beside an address of the tool's own gateway.
+   */
+  async currentKey({ tool: name }: UndoRecord, address: string | null): Promise<string | null> {
+    const { config } = await loadConfig(this.#paths.config, { home: this.#paths.home, strict: false });
+    const tool = config?.tools[name];
+    const gateway = config?.gateways[tool?.gateway ?? ""];
+    if (tool === undefined || gateway === undefined || address === null) return null;
+    if (![gateway.baseUrl, gateway.messagesUrl].includes(address.replace(/\/+$/, ""))) return null;
+    const found = await readKey(tool.key, { env: this.#env, home: this.#paths.own });
+    return found.ok ? found.key.reveal() : null;
+  }
+
+  isKey(record: UndoRecord, key: StoredKey, text: string): boolean {
+    return digest(sealOf(record), encode(text)) === key.digest;
   }
 
   /** Removes a record, and the keys that were stored for it. */
-  async remove({ id, change, client }: UndoRecord, keptKeys: readonly StoredKey[] = []): Promise<void> {
+  async remove(record: UndoRecord, keptKeys: readonly StoredKey[] = []): Promise<void> {
+    const { id, client } = record;
     await this.#delete(id);
     const others = this.#ids(client, "json").flatMap((other) => this.#keysOf(other, client));
-    for (const key of storedKeys(change)) {
+    for (const key of storedKeys(record)) {
       const isNeeded = [...others, ...keptKeys].some(({ place }) => isSameSource(place, key.place));
       if (isNeeded || !isUndoPlace(key.place, client) || (await isNamed(this.#paths, key.place))) continue;
       // If it stays, it is only a leftover, and the next write may use it again.
@@ -114,50 +181,62 @@ export class UndoStore {
    * Turns records of earlier versions, which are copies of the whole file with a key in it, into ones without.
    * @param files the client's own files. @param current what is in the one of them that exists.
    */
-  async convertOld(client: Writable, files: readonly string[], current: string | null): Promise<void> {
+  async convertOld(client: ClientId, files: readonly string[], current: string | null): Promise<void> {
     let after = current;
     for (const id of this.#ids(client, "json").toReversed()) {
       const old = oldFacts(this.#readText(`${id}.json`));
       if (old === null || after === null || !files.includes(old.file) || plainDigest(after) !== old.written)
         return;
       const before = old.existed ? this.#readText(`${id}.old`) : null;
-      const described = describeChange(settingsOf(client), before, after);
+      const settings: FieldSet = settingsOf(client, this.#where);
+      const described = describeChange(settings, before, after);
       // It would change other settings than a write does. A person can still look at it.
       if (!described.ok) return;
       const { tool, file, existed, mode, tokenHash } = old;
-      await this.#save(id, { client, tool, file, existed, mode, tokenHash }, described.change);
+      const written = { file, format: settings.format, existed, mode, change: described.change };
+      await this.#save(id, { by: "use", client, tool, tokenHash }, [written]);
       await rm(join(this.#folder, `${id}.old`), { force: true });
       after = before;
     }
   }
 
-  async #save(id: string, write: Write, change: Change<string>): Promise<UndoRecord> {
+  async #save(id: string, write: Write, files: readonly WrittenFile<string>[]): Promise<UndoRecord> {
     this.#makeFolder();
     const { config } = await loadConfig(this.#paths.config, { home: this.#paths.home, strict: false });
     const tools = config?.tools ?? {};
-    const fields: ChangedField<StoredKey>[] = [];
     const keys = new Map<StoredKey, string>();
-    for (const { before, ...field } of change.fields) {
-      if (before === null || "value" in before) {
-        fields.push({ ...field, before });
-        continue;
-      }
-      const key = { place: await this.#store(encode(before.key), write, tools), digest: "" };
-      keys.set(key, encode(before.key));
-      fields.push({ ...field, before: { key } });
+    const store = async (before: Before<string>): Promise<Before<StoredKey>> => {
+      if (before === null || "value" in before) return before;
+      const text = encode(before.key);
+      const key = { place: await this.#store(text, write, tools), digest: "" };
+      keys.set(key, text);
+      return { ...before, key };
+    };
+    const stored: WrittenFile<StoredKey>[] = [];
+    for (const file of files) {
+      const fields: ChangedField<StoredKey>[] = [];
+      for (const field of file.change.fields) fields.push({ ...field, before: await store(field.before) });
+      stored.push({ ...file, change: { ...file.change, fields } });
     }
     // The digests come last, because they cover all the rest.
-    const seal = sealOf(write, { ...change, fields });
-    const sealed = fields.map((field) => {
-      const text = field.before === null || "value" in field.before ? undefined : keys.get(field.before.key);
-      if (text === undefined || field.before === null || "value" in field.before) return field;
-      return { ...field, before: { key: { ...field.before.key, digest: digest(seal, text) } } };
-    });
-    const record: UndoRecord = { id, ...write, change: { ...change, fields: sealed } };
-    await writePrivateFile(
-      join(this.#folder, `${id}.json`),
-      `${JSON.stringify({ version: 2, ...record }, null, 1)}\n`,
-    );
+    const open: UndoRecord = { id, version: 3, ...write, files: stored };
+    const seal = sealOf(open);
+    const withDigest = (before: Before<StoredKey>): Before<StoredKey> => {
+      const text = before === null || "value" in before ? undefined : keys.get(before.key);
+      if (text === undefined || before === null || "value" in before) return before;
+      return { ...before, key: { ...before.key, digest: digest(seal, text) } };
+    };
+    const record: UndoRecord = {
+      ...open,
+      files: stored.map((file) => ({
+        ...file,
+        change: {
+          ...file.change,
+          fields: file.change.fields.map((field) => ({ ...field, before: withDigest(field.before) })),
+        },
+      })),
+    };
+    await writePrivateFile(join(this.#folder, `${id}.json`), `${JSON.stringify(record, null, 1)}\n`);
     return record;
   }
 
@@ -193,26 +272,43 @@ export class UndoStore {
     }
   }
 
-  #read(id: string, client: Writable): UndoRecord {
+  #read(id: string, client: ClientId): UndoRecord {
     const name = join(this.#folder, `${id}.json`);
     const text = this.#readText(`${id}.json`);
     if (oldFacts(text) !== null)
       throw new Error(
         `${name} is of an earlier version, and the settings were changed since. the old ones are in ${join(this.#folder, `${id}.old`)}: copy what you need, then delete both`,
       );
-    const record = text === null ? null : parseRecord(id, text, client, this.#paths);
+    const record = text === null ? null : this.#parse(id, text, client);
     if (record === null) throw new Error(`${name} is damaged, and was not used: delete it`);
     return record;
   }
 
-  #keysOf(id: string, client: Writable): readonly StoredKey[] {
-    const text = this.#readText(`${id}.json`);
-    const record = text === null ? null : parseRecord(id, text, client, this.#paths);
-    return record === null ? [] : storedKeys(record.change);
+  #parse(id: string, text: string, client: ClientId): UndoRecord | null {
+    return parseRecord(id, text, client, { paths: this.#paths, where: this.#where });
   }
 
-  #hasOwnKey(id: string, client: Writable): boolean {
-    return this.#keysOf(id, client).some(({ place }) => isUndoPlace(place, client));
+  #recordOrNull(id: string, client: ClientId): UndoRecord | null {
+    const text = this.#readText(`${id}.json`);
+    try {
+      return text === null ? null : this.#parse(id, text, client);
+    } catch (error) {
+      if (error instanceof OtherFile) return null;
+      throw error;
+    }
+  }
+
+  #keysOf(id: string, client: ClientId): readonly StoredKey[] {
+    const record = this.#recordOrNull(id, client);
+    return record === null ? [] : storedKeys(record);
+  }
+
+  /** Whether a record may go when there are too many. */
+  #isExpendable(id: string, client: ClientId): boolean {
+    const record = this.#recordOrNull(id, client);
+    // It may hold the only copy of a key.
+    if (record === null) return false;
+    return record.by === "use" && !storedKeys(record).some(({ place }) => isUndoPlace(place, client));
   }
 
   #readText(name: string): string | null {
@@ -225,7 +321,7 @@ export class UndoStore {
   }
 
   /** Oldest first. */
-  #ids(client: Writable, extension: "json" | "old"): string[] {
+  #ids(client: ClientId, extension: "json" | "old"): string[] {
     const pattern = new RegExp(`^(${client}-\\d{4}-[\\d-]+T[\\d-]+Z)\\.${extension}$`);
     return namesIn(this.#folder)
       .flatMap((name) => pattern.exec(name)?.[1] ?? [])
@@ -233,35 +329,54 @@ export class UndoStore {
   }
 }
 
-export function storedKeys({ fields }: Change<StoredKey>): StoredKey[] {
+export function storedKeys({ files }: Pick<UndoRecord, "files">): StoredKey[] {
+  return files.flatMap(({ change }) => keysIn(change.fields));
+}
+
+export function keysIn(fields: readonly ChangedField<StoredKey>[]): StoredKey[] {
   return fields.flatMap(({ before }) => (before === null || "value" in before ? [] : [before.key]));
 }
 
-function undoName(client: Writable): string {
+function undoName(client: ClientId): string {
   return `undo-${client}`;
 }
 
 /** Whether a place is one that the keys of undo records are stored at. */
-function isUndoPlace(place: KeyPlace, client: Writable): boolean {
+function isUndoPlace(place: KeyPlace, client: ClientId): boolean {
   if (place.kind === "file") return isUndoKey(basename(place.path), [client]);
   return place.service === "keybearer" && isUndoKey(place.account, [client]);
 }
 
 /** Whether a name in keys/ is that of an old key for --undo. */
-export function isUndoKey(name: string, clients: readonly Writable[] = WRITABLE): boolean {
+export function isUndoKey(name: string, clients: readonly ClientId[] = recordedClients()): boolean {
   const [, stem = name] = /^(.*?)-\d{1,6}$/.exec(name) ?? [];
   return clients.some((client) => stem === undoName(client));
 }
 
-function sealOf(write: Write, { salt, written, fields }: Change<StoredKey>): string {
-  const { client, tool, file, existed, mode, tokenHash } = write;
-  const facts = fields.map(({ path, before, after, made }) => [
-    path,
-    before !== null && "key" in before ? { place: before.key.place } : before,
-    after,
-    made,
+/** The clients that a record can be of. */
+export function recordedClients(): readonly ClientId[] {
+  return DESCRIPTIONS.map(({ client }) => client);
+}
+
+/** Everything in a record that decides what --undo does. */
+function sealOf({ version, by, client, tool, tokenHash, files }: UndoRecord): string {
+  const placeOf = (before: Before<StoredKey>) =>
+    before !== null && "key" in before ? { place: before.key.place } : before;
+  const [first] = files;
+  if (version === 2 && first !== undefined) {
+    const { file, existed, mode, change } = first;
+    const facts = change.fields.map(({ path, before, after, made }) => [path, placeOf(before), after, made]);
+    const { salt, written } = change;
+    return JSON.stringify([client, tool, file, existed, mode, tokenHash, salt, written, facts]);
+  }
+  const facts = files.map(({ file, format, existed, mode, change: { salt, written, fields } }) => [
+    [file, format, existed, mode, salt, written],
+    fields.map(({ path, holds, before, after, made }) => [
+      [path, holds, after, made],
+      before !== null && "key" in before ? [before.key.place, before.around] : before,
+    ]),
   ]);
-  return JSON.stringify([client, tool, file, existed, mode, tokenHash, salt, written, facts]);
+  return JSON.stringify([version, by, client, tool, tokenHash, facts]);
 }
 
 /** A store takes only what looks like a key. Anything else is stored as hex. */
@@ -276,7 +391,7 @@ function decode(stored: string): string {
 
 const HEX = "hex:undo:";
 
-function idFor(client: Writable, now: number): string {
+function idFor(client: ClientId, now: number): string {
   return `${client}-${new Date(now).toISOString().replace(/[:.]/g, "-")}`;
 }
 
@@ -288,41 +403,98 @@ function plainDigest(text: string): string {
 
 const DIGEST = /^[0-9a-f]{64}$/;
 
-/** null: keybearer would not write such a record for this client. */
-function parseRecord(id: string, text: string, client: Writable, paths: Paths): UndoRecord | null {
-  const { version, client: of, tool, file, existed, mode, tokenHash, change } = asFields(parseObject(text));
+interface ParseDeps {
+  readonly paths: Paths;
+  readonly where: Surroundings;
+}
+
+/** A record of a file that the client does not read here and now. */
+class OtherFile extends Error {}
+
+/** null: keybearer would not write such a record for this client. Throws OtherFile. */
+function parseRecord(id: string, text: string, client: ClientId, deps: ParseDeps): UndoRecord | null {
+  const fields = asFields(parseObject(text));
+  const { version, client: of, tool, tokenHash } = fields;
+  // Version 2 knew one file, and the fields of `use --write` only.
+  const isOld = version === 2;
+  const by = isOld ? "use" : fields.by;
+  const list = isOld ? [fields] : asList(fields.files);
+  if (!(isOld || version === 3) || of !== client || typeof tool !== "string") return null;
+  if (!(tokenHash === null || isDigest(tokenHash)) || !(by === "use" || by === "adopt")) return null;
+  if (list.length === 0 || list.length > MAX_FILES) return null;
+  const files: WrittenFile<StoredKey>[] = [];
+  for (const item of list) {
+    const file = parseFile(asFields(item), client, isOld, deps);
+    if (file === null) return null;
+    files.push(file);
+  }
+  return { id, version: isOld ? 2 : 3, by, client, tool, tokenHash, files };
+}
+
+function parseFile(
+  { file, format, existed, mode, change }: JsonObject,
+  client: ClientId,
+  isOld: boolean,
+  { paths, where }: ParseDeps,
+): WrittenFile<StoredKey> | null {
   const { salt, written, fields, layout } = asFields(change);
-  const settings = settingsOf(client);
-  const isValid =
-    version === 2 &&
-    of === client &&
-    typeof tool === "string" &&
-    typeof file === "string" &&
-    typeof existed === "boolean" &&
-    isCount(mode) &&
-    mode <= 0o777 &&
-    (tokenHash === null || isDigest(tokenHash)) &&
-    isDigest(salt) &&
-    isDigest(written) &&
-    Array.isArray(fields) &&
-    fields.every((field) => isField(asFields(field), settings, paths)) &&
-    (layout === null || (Array.isArray(layout) && layout.every((splice) => isSplice(asFields(splice)))));
-  if (!isValid) return null;
-  return { id, client, tool, file, existed, mode, tokenHash, change: { salt, written, fields, layout } };
+  if (typeof file !== "string" || typeof existed !== "boolean" || !isCount(mode) || mode > 0o777) return null;
+  if (!isDigest(salt) || !isDigest(written) || !Array.isArray(fields)) return null;
+  if (!(layout === null || (Array.isArray(layout) && layout.every((splice) => isSplice(asFields(splice))))))
+    return null;
+  const known = findFile(client, file, where);
+  if (known === null) {
+    const name = findClient(client)?.name ?? client;
+    const what = `the last write was to ${escapeControlChars(file)}, which ${name} does not read here`;
+    throw new OtherFile(`${what}; nothing changed`);
+  }
+  if (!isOld && format !== known.format) return null;
+  const parsed: ChangedField<StoredKey>[] = [];
+  for (const item of fields) {
+    const field = parseField(asFields(item), known, isOld, paths);
+    if (field === null) return null;
+    parsed.push(field);
+  }
+  return { file, format: known.format, existed, mode, change: { salt, written, fields: parsed, layout } };
 }
 
-function isField({ path, before, after, made }: JsonObject, settings: ClientSettings, paths: Paths): boolean {
-  if (!Array.isArray(path) || fieldKind(settings, path) === null) return false;
-  if (!(after === null || isDigest(after)) || !isCount(made) || made >= path.length) return false;
-  if (before === null) return true;
-  const { value, key } = asFields(before);
-  if (value !== undefined) return key === undefined && ["string", "number", "boolean"].includes(typeof value);
+function parseField(
+  { path, holds, before, after, made }: JsonObject,
+  known: KnownFile,
+  isOld: boolean,
+  paths: Paths,
+): ChangedField<StoredKey> | null {
+  if (!isPath(path) || !(after === null || isDigest(after)) || !isCount(made) || made >= path.length)
+    return null;
+  const { key, value } = asFields(before);
+  // A variable that only the client's own settings name may get back a key, and nothing that a record says.
+  const field = known.field(path, key !== undefined);
+  if (field === null || !(isOld || holds === field.holds)) return null;
+  const common = { path, holds: field.holds, after, made };
+  if (before === null) return { ...common, before };
+  if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
+    return key === undefined ? { ...common, before: { value } } : null;
   const { place, digest } = asFields(key);
-  return isDigest(digest) && isPlace(asFields(place), paths);
+  const around = isOld ? ["", ""] : asFields(before).around;
+  if (!isPlace(place, paths) || !isDigest(digest) || !isAround(around, field.within)) return null;
+  return { ...common, before: { key: { place, digest }, around } };
 }
 
-function isPlace(place: JsonObject, paths: Paths): boolean {
-  const { kind, service, account, path } = place;
+function isPath(value: unknown): value is Path {
+  return Array.isArray(value) && value.every((name) => typeof name === "string" || isCount(name));
+}
+
+/** Whether a key of this field can be between these two texts. */
+function isAround(value: unknown, within: RegExp | null): value is readonly [string, string] {
+  const [head, tail, ...others] = asList(value);
+  if (typeof head !== "string" || typeof tail !== "string" || others.length > 0) return false;
+  if (head === "" && tail === "") return true;
+  const [, before, , after] = within?.exec(`${head}sk-0123456789${tail}`) ?? [];
+  return before === head && after === tail;
+}
+
+function isPlace(place: unknown, paths: Paths): place is KeyPlace {
+  const { kind, service, account, path } = asFields(place);
   if (kind === "keychain") return typeof service === "string" && typeof account === "string";
   return kind === "file" && typeof path === "string" && ownPlace({ kind, path }, paths) !== null;
 }
@@ -344,8 +516,13 @@ function isDigest(value: unknown): value is string {
   return typeof value === "string" && DIGEST.test(value);
 }
 
-interface OldFacts extends Omit<Write, "client"> {
+interface OldFacts {
+  readonly tool: string;
+  readonly file: string;
+  readonly existed: boolean;
+  readonly mode: number;
   readonly written: string;
+  readonly tokenHash: string | null;
 }
 
 /** What an earlier version wrote beside its copy of the file; null: it is something else. */

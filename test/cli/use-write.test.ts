@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { createHash, createHmac } from "node:crypto";
 import {
   chmodSync,
   chownSync,
@@ -254,7 +254,7 @@ t.test("a link to the file stays a link, and its target is written", async (t) =
   t.equal(readlinkSync(path(".codex/config.toml")), real);
   t.match(
     read(real),
-    /^# mine\nmodel = "some-model" # y\nmodel_provider = "keybearer"\n\n\[model_providers\.keybearer\]\n/,
+    /^# mine\nmodel = 'some-model' # y\nmodel_provider = "keybearer"\n\n\[model_providers\.keybearer\]\n/,
   );
   t.equal(mode(real), 0o640);
   t.match(await use("codex", "--undo", "--yes"), { code: 0 });
@@ -406,18 +406,20 @@ t.test(
       writeFileSync(record, JSON.stringify(parsed));
     };
     const forgeries: [string, (parsed: ReturnType<typeof JSON.parse>) => void][] = [
-      ["another file", (it) => Object.assign(it, { file: profile })],
+      ["another file", (it) => Object.assign(it.files[0], { file: profile })],
       [
         "another address for the key",
-        (it) => Object.assign(it.change.fields[0], { before: { value: "https://evil.example.com" } }),
+        (it) =>
+          Object.assign(it.files[0].change.fields[0], { before: { value: "https://evil.example.com" } }),
       ],
       [
         "a setting that a write never changes",
-        (it) => Object.assign(it.change.fields[0], { path: ["hooks"] }),
+        (it) => Object.assign(it.files[0].change.fields[0], { path: ["hooks"] }),
       ],
       [
         "a key from elsewhere",
-        (it) => Object.assign(it.change.fields[1].before.key, { place: { kind: "file", path: profile } }),
+        (it) =>
+          Object.assign(it.files[0].change.fields[1].before.key, { place: { kind: "file", path: profile } }),
       ],
     ];
     for (const [what, edit] of forgeries) {
@@ -427,7 +429,7 @@ t.test(
       t.equal(read(profile), "# mine\n", what);
     }
     changed((it) => {
-      it.change.layout = [{ keep: 0, drop: written.length, insert: ['{"hooks":{"a":"evil"}}'] }];
+      it.files[0].change.layout = [{ keep: 0, drop: written.length, insert: ['{"hooks":{"a":"evil"}}'] }];
     });
     t.match(await use("claude-code", "--undo", "--yes"), { code: 0 });
     t.same(JSON.parse(read(file)), JSON.parse(old), "a layout changes how it is written, not what it says");
@@ -500,6 +502,48 @@ t.test(
     t.equal(read(file), old);
   },
 );
+
+t.test("a record of the version before, which knew one file, is taken back", async (t) => {
+  const { put, use, undoFiles, path } = await prepare(t);
+  const key = "sk-0123456789abcdefghijklmnop";
+  const old = `{"env":{"ANTHROPIC_BASE_URL":"https://gw.example.com","ANTHROPIC_AUTH_TOKEN":"${key}"}}`;
+  const file = put(".claude/settings.json", old);
+  await use("claude-code", "--write", "--yes");
+  const [name = ""] = undoFiles();
+  const record = path(`state/undo/${name}`);
+  const { id, client, tool, tokenHash, files } = JSON.parse(read(record));
+  const { existed, mode, change } = files[0];
+  const { salt, written, layout } = change;
+  const fields = change.fields.map(({ holds: _, before, ...field }: ReturnType<typeof JSON.parse>) => ({
+    ...field,
+    before: before?.key === undefined ? before : { key: before.key },
+  }));
+  const facts = fields.map(({ path, before, after, made }: ReturnType<typeof JSON.parse>) => [
+    path,
+    before?.key === undefined ? before : { place: before.key.place },
+    after,
+    made,
+  ]);
+  const seal = JSON.stringify([client, tool, file, existed, mode, tokenHash, salt, written, facts]);
+  const digest = createHmac("sha256", seal).update(key).digest("hex");
+  for (const { before } of fields) if (before?.key !== undefined) before.key.digest = digest;
+  const change2 = { salt, written, fields, layout };
+  const text = JSON.stringify({
+    version: 2,
+    id,
+    client,
+    tool,
+    file,
+    existed,
+    mode,
+    tokenHash,
+    change: change2,
+  });
+  writeFileSync(record, text);
+  t.match(await use("claude-code", "--undo", "--yes"), { code: 0 });
+  t.equal(read(file), old);
+  t.same(undoFiles(), []);
+});
 
 t.test("a record that is damaged, or a link, is not used", async (t) => {
   const { put, use, undoFiles, path } = await prepare(t);

@@ -22,7 +22,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { GATEWAY_401, GatewayDouble, MODELS, TEXT } from "./real-clients-gateway.mjs";
 
-const PROGRAM = join(dirname(fileURLToPath(import.meta.url)), "../../dist/cli/main.js");
+export const PROGRAM = join(dirname(fileURLToPath(import.meta.url)), "../../dist/cli/main.js");
 /** From the first request on. */
 const LIMIT_MS = 90_000;
 /** Some clients look for their makers' servers first, which cannot be reached here. */
@@ -34,7 +34,7 @@ const KEY = "sk-double-first-0123456789abcdef";
 const NEXT_KEY = "sk-double-second-0123456789abcdef";
 /** The model of requests that only use up a limit. */
 const FILLER = "filler";
-const PROMPT = "Reply with one short sentence. Use no tool.";
+export const PROMPT = "Reply with one short sentence. Use no tool.";
 /** More than an argument of a program may have on Linux (128 KB), so it goes in as a file or standard input. */
 const BIG_PROMPT = `${PROMPT}\n${"Ignore this line; it only makes the prompt long.\n".repeat(6200)}`;
 
@@ -42,7 +42,7 @@ const BIG_PROMPT = `${PROMPT}\n${"Ignore this line; it only makes the prompt lon
  * bin: below the client's folder. args: with a prompt; bigArgs: with the long prompt on standard input, or in the file
  * $BIG. written: the settings come from `use --write`, else from what `use` prints.
  */
-const CLIENTS = {
+export const CLIENTS = {
   "claude-code": {
     bin: "node_modules/.bin/claude",
     args: ["-p", PROMPT],
@@ -345,7 +345,7 @@ export class Surroundings {
 }
 
 /** Not spawnSync: the gateway double runs in this process, and must be able to answer. */
-async function runProgram(program, args, options, input = "") {
+export async function runProgram(program, args, options, input = "") {
   const child = spawn(program, args, { ...options, timeout: 60_000 });
   let output = "";
   let errors = "";
@@ -489,7 +489,7 @@ function plain(output) {
   return output.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, "").replace(/[\s│┃|]+/g, " ");
 }
 
-function versionOf(id, folder) {
+export function versionOf(id, folder) {
   const bin = join(folder, id, CLIENTS[id].bin);
   if (!existsSync(bin)) return null;
   const { stdout, stderr } = spawnSync(bin, ["--version"], {

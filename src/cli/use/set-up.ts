@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { accessSync, constants, statSync } from "node:fs";
 import { delimiter, join } from "node:path";
-import { WRITABLE, type Writable } from "../../clients/settings-files.ts";
+import { WRITABLE } from "../../clients/settings-files.ts";
 import { CLIENTS, guessClients } from "../../clients/table.ts";
 import { askDaemon } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
@@ -12,13 +12,18 @@ import { waitUntilActive } from "../config-change.ts";
 import { notice, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
-import { type FoundTool, findTool, targetFor } from "./tool.ts";
+import { askUsage, type FoundTool, findTool, targetFor } from "./tool.ts";
 import { writeSettings } from "./write.ts";
 
-const PROGRAMS: Readonly<Record<Writable, string>> = {
+/** What the clients are called on the command line, where that is not their id. */
+const PROGRAMS: Readonly<Record<string, string>> = {
   "claude-code": "claude",
-  codex: "codex",
-  opencode: "opencode",
+  "qwen-code": "qwen",
+  "gemini-cli": "gemini",
+  "copilot-cli": "copilot",
+  "cline-cli": "cline",
+  "kilo-code": "kilo",
+  continue: "cn",
 };
 const TIMEOUT_MS = 10_000;
 
@@ -32,7 +37,7 @@ export async function setUpClients(paths: Paths, toolName: string, token: string
   const clients = CLIENTS.flatMap((client) => {
     const id = WRITABLE.find((writable) => writable === client.id);
     const isMeant = named.length === 0 || named.includes(client.id);
-    return id !== undefined && isMeant && isInstalled(PROGRAMS[id]) ? [{ id, client }] : [];
+    return id !== undefined && isMeant && isInstalled(PROGRAMS[id] ?? id) ? [{ id, client }] : [];
   });
   let daemon: RunningDaemon | null = null;
   let origin: string | null = null;
@@ -45,6 +50,7 @@ export async function setUpClients(paths: Paths, toolName: string, token: string
       if (tool === null) return;
       const { target } = await targetFor(paths, tool, client);
       const settings = { ...target, token };
+      if (!client.asksUsage) await askUsage(paths, toolName, client);
       if (await writeSettings(paths, tool, { id, name: client.name }, settings, false)) origin = tool.origin;
     }
     if (origin !== null) await tryIt(origin, token);

@@ -1,5 +1,7 @@
 import { chooseModels, isModelMissing, type Target } from "../../clients/snippets.ts";
 import type { Client } from "../../clients/table.ts";
+import { editFile } from "../../config/edit-file.ts";
+import { setAskUsage } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import { formatProblems } from "../../config/problems.ts";
 import type { Listen, Token } from "../../config/schema.ts";
@@ -10,7 +12,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { ToolModels } from "../../doctor/models.ts";
 import { isSameFile } from "../config-change.ts";
-import { failNull, type Note } from "../ui/messages.ts";
+import { failNull, type Note, notice } from "../ui/messages.ts";
 
 /** A tool, as far as a client's settings need it. */
 export interface FoundTool {
@@ -131,4 +133,13 @@ async function listModels(paths: Paths, { name, isServed }: FoundTool): Promise<
     models: models.map(({ id }) => id),
     problem: failed === null ? null : { what: failed.why, next: failed.next ?? next },
   };
+}
+
+/** Without usage in its streams, keybearer could count neither tokens nor money of this client. */
+export async function askUsage({ config }: Paths, tool: string, client: Client): Promise<void> {
+  const edited = await editFile(config, (text) => setAskUsage(text, tool));
+  const problem = `${client.name} does not ask streams for their usage`;
+  const setting = `tools.${tool}.ask_usage`;
+  if (!edited.ok) notice(`${problem}; set ${setting}: true in config.yaml (${edited.problem})`);
+  else if (edited.changed) notice(`${problem}, so ${setting}: true is set now: keybearer asks for it`);
 }

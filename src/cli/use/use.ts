@@ -1,13 +1,12 @@
-import { WRITABLE, type Writable } from "../../clients/settings-files.ts";
+import type { ClientId } from "../../clients/description.ts";
+import { WRITABLE } from "../../clients/settings-files.ts";
 import { switchLink } from "../../clients/snippets.ts";
 import { CLIENTS, type Client, findClient, guessClients, type Shell } from "../../clients/table.ts";
-import { editFile } from "../../config/edit-file.ts";
-import { setAskUsage } from "../../config/edit-tools.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { addToken } from "../tools/token.ts";
-import { fail, notice, printJson, printLayout } from "../ui/messages.ts";
+import { fail, printJson, printLayout } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import {
@@ -18,7 +17,7 @@ import {
   type Settings,
   settingsJson,
 } from "./print.ts";
-import { findTool, targetFor } from "./tool.ts";
+import { askUsage, findTool, targetFor } from "./tool.ts";
 import { undoSettings, writeSettings } from "./write.ts";
 
 export interface UseOptions {
@@ -81,7 +80,7 @@ async function show(paths: Paths, settings: Settings, options: UseOptions): Prom
     const known = CLIENTS.filter(({ switchApp }) => switchApp !== null).map(({ id }) => id);
     return fail(`cc-switch does not know ${client.name}, only ${known.join(", ")}`, EXIT.usage);
   }
-  if (!client.asksUsage && !tool.isSandbox) await askUsage(paths, settings);
+  if (!client.asksUsage && !tool.isSandbox) await askUsage(paths, tool.name, client);
   if (options.write) return write(paths, settings, options);
   if (!makesChanges(options)) return printSettings(settings, options, null);
   const token = await addToken(paths, tool.name, client.id);
@@ -89,15 +88,6 @@ async function show(paths: Paths, settings: Settings, options: UseOptions): Prom
   const target = { ...settings.target, token };
   const link = options.link ? switchLink(client, tool.name, target) : null;
   printSettings({ ...settings, target }, options, link);
-}
-
-/** Without usage in its streams, keybearer could count neither tokens nor money of this client. */
-async function askUsage({ config }: Paths, { tool, client }: Settings): Promise<void> {
-  const edited = await editFile(config, (text) => setAskUsage(text, tool.name));
-  const problem = `${client.name} does not ask streams for their usage`;
-  const setting = `tools.${tool.name}.ask_usage`;
-  if (!edited.ok) notice(`${problem}; set ${setting}: true in config.yaml (${edited.problem})`);
-  else if (edited.changed) notice(`${problem}, so ${setting}: true is set now: keybearer asks for it`);
 }
 
 function showUnusable(settings: Settings, options: UseOptions): void {
@@ -123,7 +113,7 @@ async function undo(paths: Paths, tool: string, client: Client, options: UseOpti
   await undoSettings(paths, tool, { id, name: client.name }, yes, force);
 }
 
-function writableId({ id }: Client): Writable | null {
+function writableId({ id }: Client): ClientId | null {
   return WRITABLE.find((each) => each === id) ?? null;
 }
 

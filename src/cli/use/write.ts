@@ -1,15 +1,14 @@
+import type { ClientDescription, ClientId, ClientSettings, Surroundings } from "../../clients/description.ts";
 import { redactedDiff } from "../../clients/diff.ts";
-import {
-  type ClientSettings,
-  fieldKind,
-  settingsFiles,
-  settingsOf,
-  type Writable,
-} from "../../clients/settings-files.ts";
+import { readSettings, replaceSettings, type SettingsFile } from "../../clients/files.ts";
+import { findSettings, withinFor } from "../../clients/find.ts";
+import { findDescription } from "../../clients/settings-files.ts";
 import type { Target } from "../../clients/snippets.ts";
+import { findClient } from "../../clients/table.ts";
 import type { Edited } from "../../clients/text-edit.ts";
-import { describeChange, isEmpty, judgeField, takeBack } from "../../clients/undo.ts";
-import { type StoredKey, storedKeys, type UndoRecord, UndoStore } from "../../clients/undo-store.ts";
+import { contentOf, describeChange } from "../../clients/undo.ts";
+import { planUndo, type UndoPlan } from "../../clients/undo-plan.ts";
+import { keysIn, type UndoRecord, UndoStore, type WrittenFile } from "../../clients/undo-store.ts";
 import { editFile, writeConfig } from "../../config/edit-file.ts";
 import { freeTokenName, removeToken, setToken } from "../../config/edit-tools.ts";
 import { loadConfig, readText } from "../../config/load.ts";
@@ -18,27 +17,25 @@ import { escapeControlChars, withNext } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
-import { variablePlaces } from "../../doctor/settings-findings.ts";
-import { secondCredentials } from "../../doctor/settings-scan.ts";
+import { secondCredentials } from "../../doctor/settings-findings.ts";
 import { sourceText } from "../../keys/stored-keys.ts";
 import { tokenEntry } from "../tools/token.ts";
 import { fail, formatNote, type Note, print, printDiff, printText } from "../ui/messages.ts";
 import { agrees, canConfirm, confirm } from "../ui/prompts.ts";
 import { homeFolder, stdio } from "../ui/stdio.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
-import { type ReadResult, readSettings, replaceSettings, type SettingsFile } from "./settings-file.ts";
 import type { FoundTool } from "./tool.ts";
 
 /** A client whose settings keybearer can write. */
 export interface WritableClient {
-  readonly id: Writable;
+  readonly id: ClientId;
   /** As people call it. */
   readonly name: string;
 }
 
 /**
- * `use --write`: merges a client's settings into its own file. Shows what would change, asks, and keeps the old file. Returns
- * whether the client uses keybearer now.
+ * `use --write`: merges a client's settings into its own files. Shows what would change, asks, and notes what there was for
+ * --undo. Returns whether the client uses keybearer now.
  */
 export async function writeSettings(
   paths: Paths,
@@ -47,39 +44,70 @@ export async function writeSettings(
   target: Target,
   yes: boolean,
 ): Promise<boolean> {
-  const read = await findSettingsFile(client.id);
-  if (!read.ok) return failed(read.problem);
-  const { file } = read;
-  const merged = await mergeSettings(paths, tool, client, target, file, yes);
+  const where = surroundings();
+  const description = findDescription(client.id);
+  if (description === null) return failed(`${client.name} is not known`);
+  const open: OpenFile[] = [];
+  for (const settings of description.writes(where)) {
+    const read = await openFirst(settings, where);
+    if (!read.ok) return failed(read.problem);
+    open.push({ settings, file: read.file });
+  }
+  const merged = await mergeSettings(paths, tool, client, description, target, open, yes);
   if (!merged.ok) return failed(merged.problem);
-  await warnOfCredentials(client);
-  if (merged.text === file.found?.text) {
-    print(`${file.path} points ${client.name} at keybearer already; nothing changed`);
+  await warnOfCredentials(description, where);
+  const { files } = merged;
+  if (files.length === 0) {
+    print(`${named(open)} points ${client.name} at keybearer already; nothing changed`);
     return true;
   }
-  printDiff(redactedDiff(file.path, file.found?.text ?? null, merged.text));
-  const removed = settingsOf(client.id).removed(file.found?.text ?? "", merged.text);
-  if (removed.length > 0) printText(`removed: ${removed.join(", ")}`);
+  for (const { file, settings, text } of files) {
+    const before = file.found?.text ?? null;
+    printDiff(redactedDiff(file.path, before, text));
+    const removed = settings.removed(before ?? "", text);
+    if (removed.length > 0) printText(`removed: ${removed.join(", ")}`);
+  }
   const command = advice.use(tool.name, client.id);
   if (!canConfirm(advice.useWrite(tool.name, client.id), { yes })) return false;
-  if (!yes && !(await agrees(`write this to ${file.path}?`, "yes", "written"))) return false;
-  const problem = await writeAll(paths, tool, client.id, file, merged);
+  if (!yes && !(await agrees(`write this to ${named(files)}?`, "yes", "written"))) return false;
+  const problem = await writeAll(paths, where, tool, client.id, merged);
   if (problem !== null) return failed(problem);
-  printText(`${file.path} points ${client.name} at keybearer as ${tool.name}: restart ${client.name}`);
+  printText(`${named(files)} points ${client.name} at keybearer as ${tool.name}: restart ${client.name}`);
   print(`to go back: ${command} --undo`);
-  if (((file.found?.mode ?? 0) & 0o077) !== 0)
-    printNote({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
+  for (const { file } of files)
+    if (((file.found?.mode ?? 0) & 0o077) !== 0)
+      printNote({
+        what: `others may read ${file.path}, which holds a token`,
+        next: `chmod 600 ${file.path}`,
+      });
   return true;
 }
 
+function surroundings(): Surroundings {
+  return {
+    env: stdio().env,
+    home: homeFolder(),
+    cwd: process.cwd(),
+    platform: process.platform,
+    folders: [],
+  };
+}
+
+interface OpenFile {
+  readonly settings: ClientSettings;
+  readonly file: SettingsFile;
+}
+
+function named(files: readonly { readonly file: SettingsFile }[]): string {
+  return files.map(({ file }) => file.path).join(" and ");
+}
+
 /** A second credential wins over the token, or is sent beside it. Names and places only, never a value. */
-async function warnOfCredentials({ id }: WritableClient): Promise<void> {
-  const settings = settingsOf(id);
-  const where = { env: stdio().env, home: homeFolder(), cwd: process.cwd(), platform: process.platform };
-  const found = await secondCredentials(id, settings.tokenVariable, where);
-  for (const { name, where: places, isInFile } of variablePlaces(found, where.home)) {
+async function warnOfCredentials(description: ClientDescription, where: Surroundings): Promise<void> {
+  const found = await findSettings(where);
+  for (const { name, where: places, isInFile } of secondCredentials(found, description, where)) {
     const next = isInFile ? `remove it there, then: unset ${name}` : `unset ${name}`;
-    printNote({ what: `${places}: ${settings.withVariable(name)}`, next });
+    printNote({ what: `${places}: ${description.withVariable(name)}`, next });
   }
 }
 
@@ -88,48 +116,51 @@ function failed(problem: string): false {
   return false;
 }
 
-function knownFiles(client: Writable): readonly [string, ...string[]] {
-  return settingsFiles(client, { env: stdio().env, home: homeFolder(), cwd: process.cwd() });
-}
-
-/** The first of the client's files that exists, otherwise the last. */
-async function findSettingsFile(client: Writable): Promise<ReadResult> {
-  const [first, ...others] = knownFiles(client);
-  let read = await readSettings(first);
+/** The first of the files that exists, otherwise the last. */
+async function openFirst(settings: ClientSettings, where: Surroundings) {
+  const [first, ...others] = settings.files(where);
+  let read = await readSettings(first, where.home);
   for (const path of others) {
     if (!read.ok || read.file.found !== null) return read;
-    read = await readSettings(path);
+    read = await readSettings(path, where.home);
   }
   return read;
+}
+
+interface ChangedFile extends OpenFile {
+  readonly text: string;
 }
 
 type Merged =
   | {
       readonly ok: true;
-      readonly text: string;
+      /** Those that change. */
+      readonly files: readonly ChangedFile[];
       /** null: the client has one that works. */
       readonly newToken: string | null;
     }
   | { readonly ok: false; readonly problem: string };
 
-/** What the file is to contain. Prints notes, and asks about settings that conflict. */
+/** What the files are to contain. Prints notes, and asks about settings that conflict. */
 async function mergeSettings(
   paths: Paths,
   tool: FoundTool,
   client: WritableClient,
+  description: ClientDescription,
   { origin, token, model, small = null }: Target,
-  file: SettingsFile,
+  open: readonly OpenFile[],
   yes: boolean,
 ): Promise<Merged> {
-  const settings = settingsOf(client.id);
-  if (settings.needsModel && model === null) {
+  if (description.needsModel && model === null) {
     const next = `write model: below tools: ${tool.name}: in config.yaml, then run this again`;
-    return { ok: false, problem: `${client.name} needs a list of models, and none is known: ${next}` };
+    return { ok: false, problem: `${client.name} needs the name of a model, and none is known: ${next}` };
   }
-  const before = file.found === null || file.found.text.trim() === "" ? settings.empty : file.found.text;
   // A token that the client has and that works is kept. A new one would only leave an unused one in config.yaml.
-  const variable = settings.tokenVariable === null ? undefined : stdio().env[settings.tokenVariable];
-  const known = [settings.tokenIn(before), variable, token].find(
+  const variable = description.tokenVariable === null ? undefined : stdio().env[description.tokenVariable];
+  const inFiles = open.map(({ settings, file }) =>
+    settings.tokenIn(contentOf(settings, file.found?.text ?? null)),
+  );
+  const known = [...inFiles, variable, token].find(
     (token) => typeof token === "string" && tool.tokens.some(({ hash }) => hash === hashToken(token)),
   );
   const newToken = known === undefined || known === null ? makeToken() : null;
@@ -137,20 +168,26 @@ async function mergeSettings(
   const addable =
     newToken === null ? null : await configWithToken(paths.config, tool.name, client.id, newToken);
   if (addable?.ok === false) return addable;
-  const merged = settings.merge(before, { origin, model, small, token: newToken ?? known ?? "" });
-  const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
-  if (!edited.ok) {
-    const line = edited.line === null ? "" : `line ${edited.line}: `;
-    return { ok: false, problem: `${file.path} was left as it is: ${line}${edited.problem}` };
+  const target = { origin, model, small, token: newToken ?? known ?? "" };
+  const files: ChangedFile[] = [];
+  for (const { settings, file } of open) {
+    const before = contentOf(settings, file.found?.text ?? null);
+    const merged = settings.merge(before, target);
+    const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
+    if (!edited.ok) {
+      const line = edited.line === null ? "" : `line ${edited.line}: `;
+      return { ok: false, problem: `${file.path} was left as it is: ${line}${edited.problem}` };
+    }
+    for (const what of settings.notes(edited.text)) printNote({ what, next: null });
+    if (edited.text !== before) files.push({ settings, file, text: edited.text });
   }
-  for (const what of settings.notes(edited.text)) printNote({ what, next: null });
   // Without a model the client uses one of its maker's, or the one it had, and the gateway may have neither.
   if (model === null)
     printNote({
       what: `no model is written, because none is known: ${client.name} uses its own. for another, write model: below tools: ${tool.name}: in config.yaml and run this again; the key's models:`,
       next: advice.models(tool.name),
     });
-  return { ok: true, text: edited.text, newToken };
+  return { ok: true, files, newToken };
 }
 
 /** Asks about each one, because it is the person's own setting. Without a terminal the diff shows what --yes would do. */
@@ -164,26 +201,31 @@ async function removeConflicts(text: string, settings: ClientSettings, yes: bool
   return result;
 }
 
-/** Undo record first, then the token, then the file: if a step fails, the client works as before. Returns what failed, or null. */
+/** Undo record first, then the token, then the files: if a step fails, the client works as before. Returns what failed, or null. */
 async function writeAll(
   paths: Paths,
+  where: Surroundings,
   tool: FoundTool,
-  client: Writable,
-  file: SettingsFile,
-  { text, newToken }: Extract<Merged, { ok: true }>,
+  client: ClientId,
+  { files, newToken }: Extract<Merged, { ok: true }>,
 ): Promise<string | null> {
-  const store = new UndoStore(paths, stdio().env);
-  const mode = file.found?.mode ?? 0o600;
-  const before = file.found?.text ?? null;
-  const described = describeChange(settingsOf(client), before, text);
-  if (!described.ok) return `${file.path} was left as it is: ${described.problem}`;
+  const store = new UndoStore(paths, where);
+  const written: WrittenFile<string>[] = [];
+  for (const { settings, file, text } of files) {
+    const before = file.found?.text ?? null;
+    const described = describeChange(settings, before, text);
+    if (!described.ok) return `${file.path} was left as it is: ${described.problem}`;
+    const { format } = settings;
+    const mode = file.found?.mode ?? 0o600;
+    written.push({ file: file.path, format, existed: before !== null, mode, change: described.change });
+  }
   const tokenHash = newToken === null ? null : hashToken(newToken);
-  const write = { client, tool: tool.name, file: file.path, existed: before !== null, mode, tokenHash };
   try {
-    await store.convertOld(client, knownFiles(client), before);
-    const record = await store.add(write, described.change);
+    for (const { settings, file } of files)
+      await store.convertOld(client, settings.files(where), file.found?.text ?? null);
+    const record = await store.add({ by: "use", client, tool: tool.name, tokenHash }, written);
     const added = newToken === null ? null : await addToken(paths.config, tool.name, client, newToken);
-    const done = added?.ok === false ? added : await replaceSettings(file, text, mode);
+    const done = added?.ok === false ? added : await replaceAll(files);
     if (done.ok) return null;
     await store.remove(record);
     if (added?.ok) await added.takeBack();
@@ -193,11 +235,35 @@ async function writeAll(
   }
 }
 
+/** All or none: if one fails, those before it get their old text back. */
+async function replaceAll(
+  files: readonly ChangedFile[],
+): Promise<{ readonly ok: true } | { readonly ok: false; readonly problem: string }> {
+  const done: ChangedFile[] = [];
+  for (const changed of files) {
+    const { file, text } = changed;
+    const replaced = await replaceSettings(file, text, file.found?.mode ?? 0o600);
+    if (replaced.ok) {
+      done.push(changed);
+      continue;
+    }
+    const problems = [replaced.problem];
+    for (const { file, text } of done.toReversed()) {
+      const mode = file.found?.mode ?? 0o600;
+      const now = { ...file, found: { text, mode, group: file.found?.group ?? -1 } };
+      const back = await replaceSettings(now, file.found?.text ?? null, mode);
+      if (!back.ok) problems.push(back.problem);
+    }
+    return failedWith(problems.join("; "));
+  }
+  return { ok: true };
+}
+
 type AddedToken =
   | { readonly ok: true; readonly takeBack: () => Promise<unknown> }
   | { readonly ok: false; readonly problem: string };
 
-async function addToken(config: string, tool: string, client: Writable, token: string): Promise<AddedToken> {
+async function addToken(config: string, tool: string, client: ClientId, token: string): Promise<AddedToken> {
   const edited = await configWithToken(config, tool, client, token);
   if (!edited.ok) return edited;
   const { before, text } = edited;
@@ -208,12 +274,18 @@ async function addToken(config: string, tool: string, client: Writable, token: s
 }
 
 /** config.yaml with one more token of the tool, named after the client. Other clients keep theirs. */
-async function configWithToken(config: string, tool: string, client: Writable, token: string) {
+async function configWithToken(config: string, tool: string, client: ClientId, token: string) {
   const read = await readText(config);
   if (read.text === null) return failedWith(withNext({ problem: read.problem, next: advice.init() }));
   const name = freeTokenName(read.text, tool, client);
   const edited = setToken(read.text, tool, tokenEntry(name, token), "add");
   return edited.ok ? { ...edited, before: read.text } : failedWith(edited.problem);
+}
+
+interface PlannedFile {
+  readonly written: UndoRecord["files"][number];
+  readonly file: SettingsFile;
+  readonly plan: Extract<UndoPlan, { ok: true }>;
 }
 
 /** `use --undo`: takes back what the last --write changed, where it is still as that left it. */
@@ -224,111 +296,105 @@ export async function undoSettings(
   yes: boolean,
   force: boolean,
 ): Promise<void> {
-  const store = new UndoStore(paths, stdio().env);
-  const record = await newestRecord(store, client.id).catch(errorMessage);
+  const where = surroundings();
+  const store = new UndoStore(paths, where);
+  const record = await newestRecord(store, client.id, where).catch(errorMessage);
   if (typeof record === "string") return fail(record, EXIT.failed);
   if (record === null)
     return fail(`there is nothing to undo: ${client.name} was not set up with --write`, EXIT.failed);
-  // Only a file that the client reads here and now is written, whatever the record says.
-  const path = knownFiles(client.id).find((known) => known === record.file);
-  if (path === undefined) {
-    const what = `the last --write was to ${escapeControlChars(record.file)}, which ${client.name} does not read here`;
-    return fail(`${what}; nothing changed`, EXIT.failed);
+  await takeBackRecord(paths, where, store, record, { yes, force, command: advice.useUndo(tool, client.id) });
+}
+
+export interface TakeBackOptions {
+  readonly yes: boolean;
+  /** Also what was changed since. */
+  readonly force: boolean;
+  /** What the person typed. */
+  readonly command: string;
+  /** Whether a key that was rotated since goes back as the tool's key of today. */
+  readonly isRenewed?: boolean;
+}
+
+/** Shows what would go back, asks, and writes it. False: nothing was changed, and the reason was printed. */
+export async function takeBackRecord(
+  paths: Paths,
+  where: Surroundings,
+  store: UndoStore,
+  record: UndoRecord,
+  { yes, force, command, isRenewed = false }: TakeBackOptions,
+): Promise<boolean> {
+  const name = findClient(record.client)?.name ?? record.client;
+  const planned: PlannedFile[] = [];
+  // The last file that was written is the first one to go back, so that the client works in between.
+  for (const written of record.files.toReversed()) {
+    const read = await readSettings(written.file, withinFor(written.file, where));
+    if (!read.ok) return failed(read.problem);
+    const { file } = read;
+    const plan = await planUndo(store, record, written, file.found?.text ?? null, { force, isRenewed });
+    if (!plan.ok) return failed(`${file.path} ${plan.problem}: ${command} --force`);
+    planned.push({ written, file, plan });
   }
-  const read = await readSettings(path);
-  if (!read.ok) return fail(read.problem, EXIT.failed);
-  const { file } = read;
-  const command = advice.useUndo(tool, client.id);
-  const planned = await planUndo(store, record, file.found?.text ?? null, force);
-  if (!planned.ok) return fail(`${file.path} ${planned.problem}: ${command} --force`, EXIT.failed);
-  const { text, left, lost } = planned;
-  const current = file.found?.text ?? null;
-  if (text === current && left.length === 0) {
+  const changed = planned.filter(({ file, plan }) => plan.text !== (file.found?.text ?? null));
+  const left = planned.flatMap(({ plan }) => plan.left);
+  const lost = planned.flatMap(({ plan }) => plan.lost);
+  if (changed.length === 0 && left.length === 0) {
     await store.remove(record);
-    return printText(`${file.path} is as it was before already`, await endToken(paths, record));
+    printText(`${named(planned)} is as it was before already`, await endToken(paths, store, record));
+    return true;
   }
-  printDiff(redactedDiff(file.path, current, text));
+  for (const { file, plan } of changed)
+    printDiff(redactedDiff(file.path, file.found?.text ?? null, plan.text));
   for (const { path } of left)
     printNote({ what: `${path.join(".")} was changed since, and stays as it is`, next: null });
   for (const { path } of lost)
     printNote({ what: `${path.join(".")}: the key that was there is not stored any more`, next: null });
-  if (!canConfirm(force ? `${command} --force` : command, { yes })) return;
-  const isAgreed =
-    yes ||
-    (text === null
-      ? await agrees(`remove ${file.path}?`, "no", "undone")
-      : await agrees(`put ${file.path} back?`, "yes", "undone"));
-  if (!isAgreed) return;
-  const done = await replaceSettings(file, text, file.found?.mode ?? record.mode);
-  if (!done.ok) return fail(done.problem, EXIT.failed);
-  const kept = storedKeys({ ...record.change, fields: left });
+  for (const { path } of planned.flatMap(({ plan }) => plan.replaced))
+    printNote({
+      what: `${path.join(".")}: the key was rotated since, so the current key of ${record.tool} goes back`,
+      next: null,
+    });
+  if (!canConfirm(force ? `${command} --force` : command, { yes })) return false;
+  if (!yes && !(await agreesToUndo(changed))) return false;
+  for (const { written, file, plan } of changed) {
+    const done = await replaceSettings(file, plan.text, file.found?.mode ?? written.mode);
+    if (!done.ok) return failed(done.problem);
+  }
+  const kept = keysIn(left);
   // A key that could not be read may still be there, and may be the only copy.
-  await store.remove(record, [...kept, ...storedKeys({ ...record.change, fields: lost })]);
+  await store.remove(record, [...kept, ...keysIn(lost)]);
   for (const { place } of kept)
     printText(`the key that was there before is kept as ${escapeControlChars(sourceText(place, paths))}`);
-  const result = text === null ? "is removed, as it was not there before" : backAgain(left.length);
-  printText(`${file.path} ${result}: restart ${client.name}`, await endToken(paths, record));
+  for (const each of changed.slice(0, -1)) printText(resultText(each));
+  const last = changed.at(-1);
+  const result = last === undefined ? named(planned) : resultText(last);
+  printText(`${result}: restart ${name}`, await endToken(paths, store, record));
+  return true;
 }
 
-function backAgain(left: number): string {
-  return left === 0 ? "is as it was before" : "has its other settings back";
+async function agreesToUndo(changed: readonly PlannedFile[]): Promise<boolean> {
+  const isRemovedOnly = changed.every(({ plan }) => plan.text === null);
+  return isRemovedOnly
+    ? agrees(`remove ${named(changed)}?`, "no", "undone")
+    : agrees(`put ${named(changed)} back?`, "yes", "undone");
+}
+
+function resultText({ written, file, plan }: PlannedFile): string {
+  if (plan.text === null) return `${file.path} is removed, as it was not there before`;
+  const isAsBefore = plan.left.length === 0 && written.existed;
+  return `${file.path} ${isAsBefore ? "is as it was before" : "has its other settings back"}`;
 }
 
 /** null: there is none. Rejects if it cannot be used. */
-async function newestRecord(store: UndoStore, client: Writable): Promise<UndoRecord | null> {
-  const read = await findSettingsFile(client);
-  if (read.ok) await store.convertOld(client, knownFiles(client), read.file.found?.text ?? null);
-  return store.newest(client);
-}
-
-type Fields = UndoRecord["change"]["fields"];
-
-type UndoPlan =
-  /** text: null removes the file. left: these were changed since. lost: these had a key that is gone. */
-  | { readonly ok: true; readonly text: string | null; readonly left: Fields; readonly lost: Fields }
-  /** Continues a sentence that begins with the file. */
-  | { readonly ok: false; readonly problem: string };
-
-async function planUndo(
+async function newestRecord(
   store: UndoStore,
-  record: UndoRecord,
-  found: string | null,
-  force: boolean,
-): Promise<UndoPlan> {
-  const { change, existed } = record;
-  const settings = settingsOf(record.client);
-  if (found === null && !existed) return { ok: true, text: null, left: [], lost: [] };
-  if (found === null && !force) return failedWith("is gone. to make it again with the old settings");
-  const text = found === null || found.trim() === "" ? settings.empty : found;
-  const isKey = (key: StoredKey, value: string) => store.isKey(record, key, value);
-  const states = change.fields.map((field) => judgeField(settings, change, field, text, isKey));
-  const changed = change.fields.filter((_, index) => states[index] === "changed");
-  const taken = change.fields.filter(
-    (_, index) => states[index] === "ours" || (force && states[index] === "changed"),
-  );
-  const left = force ? [] : changed;
-  const keys = storedKeys({ ...change, fields: taken });
-  // The program that changed the address would get the key.
-  const address = left.find(({ path }) => fieldKind(settings, path) === "address");
-  if (keys.length > 0 && address !== undefined)
-    return failedWith(
-      `has another ${address.path.join(".")} since, and the old key belongs to the old one; nothing changed. to put both back`,
-    );
-  const oldKeys = new Map<StoredKey, string | null>();
-  for (const key of keys) oldKeys.set(key, await store.oldKey(record, key));
-  const lost = taken.filter(
-    ({ before }) => before !== null && "key" in before && oldKeys.get(before.key) === null,
-  );
-  if (lost.length > 0 && !force)
-    return failedWith(
-      `was left as it is: the key that was in ${lost[0]?.path.join(".")} is not stored any more. to go back without it`,
-    );
-  const back = takeBack(settings, change, text, taken, (key) => oldKeys.get(key) ?? null);
-  if (!back.ok) return failedWith(`was left as it is: ${back.problem}. to try again`);
-  if (back.text === text && left.length > 0)
-    return failedWith("holds nothing of the last --write any more; nothing changed. to go back anyway");
-  const isGone = !existed && isEmpty(settings, back.text);
-  return { ok: true, text: isGone ? null : back.text, left, lost };
+  client: ClientId,
+  where: Surroundings,
+): Promise<UndoRecord | null> {
+  for (const settings of findDescription(client)?.writes(where) ?? []) {
+    const read = await openFirst(settings, where);
+    if (read.ok) await store.convertOld(client, settings.files(where), read.file.found?.text ?? null);
+  }
+  return store.newest(client);
 }
 
 function failedWith(problem: string): { readonly ok: false; readonly problem: string } {
@@ -336,8 +402,11 @@ function failedWith(problem: string): { readonly ok: false; readonly problem: st
 }
 
 /** Ends the token that --write made. Returns what became of it. */
-async function endToken(paths: Paths, { tool, tokenHash }: UndoRecord): Promise<string> {
+async function endToken(paths: Paths, store: UndoStore, { tool, tokenHash }: UndoRecord): Promise<string> {
   if (tokenHash === null) return `its token was there before, and still works: ${advice.tokens(tool)}`;
+  // Several files of a client have the same token.
+  if (store.all(null).records.some((other) => other.tokenHash === tokenHash))
+    return "its token ends with the last of its files";
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const made = config?.tools[tool]?.tokens.find(({ hash }) => hash === tokenHash);
   if (made === undefined) return "the token that was made for it had ended already";
