@@ -1,90 +1,240 @@
-import { WRITABLE } from "../clients/settings-files.ts";
+import {
+  type FoundKey,
+  type FoundSettings,
+  isLocal,
+  isOff,
+  isOwnAddress,
+  type Place,
+  type ShapedKey,
+} from "../clients/find.ts";
+import { SHARED, WRITABLE } from "../clients/settings-files.ts";
+import { kindOfValue } from "../clients/shapes.ts";
 import { findClient, guessClients } from "../clients/table.ts";
+import { findVariable, VARIABLES } from "../clients/variables.ts";
 import { advice } from "../core/advice.ts";
+import { shortenHome } from "../core/display.ts";
+import { errorMessage } from "../core/errors.ts";
+import type { Secret } from "../core/secret.ts";
+import { withTimeout } from "../core/timeout.ts";
+import { tokenShape } from "../core/token.ts";
 import { count } from "../usage/reports/format.ts";
 import type { Finding } from "./findings.ts";
-import type { KnownSetting } from "./known-settings.ts";
+
+/*
+ * What doctor says about the settings of this machine: which of them send requests past keybearer or with another account, and
+ * where keys stand that keybearer holds. Names and places only, never a value.
+ */
+
+/** This machine, and the keybearer on it. */
+export interface Machine {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly home: string;
+  /** The keys that keybearer holds. */
+  readonly keys: readonly Secret[];
+  /** The ports on which it listens. */
+  readonly ports: readonly number[];
+  /** The origins of its gateways: https://gateway.example.com */
+  readonly gateways: readonly string[];
+  /** The names of the tools in config.yaml. */
+  readonly tools: readonly string[];
+  /** Variables from which config.yaml takes keys, so a key belongs there. */
+  readonly sources: readonly string[];
+  /** Whether `adopt --write` can move a key. */
+  isMovable(key: FoundKey): boolean;
+}
 
 /** All that is kept of a value. `keybearer`, `gateway`: their addresses. `other`: another address, or a key not held here. */
-export type SettingValue = "keybearer" | "gateway" | "token" | "incomplete-token" | "other";
+type SettingValue = "keybearer" | "gateway" | "token" | "incomplete-token" | "other";
 
-interface Place {
-  /** null: the environment. */
-  readonly path: string | null;
-  readonly line: number | null;
-  /** Whose file it is; null: every program's. */
-  readonly client: string | null;
-}
-
-export interface FoundSetting extends Place {
-  readonly setting: KnownSetting;
+/** A setting that decides where requests go, or with which credential. */
+interface Setting {
+  readonly name: string;
+  /** helper: a program that prints the key. */
+  readonly role: "address" | "key" | "cloud" | "helper";
   readonly value: SettingValue;
+  /** Settings of one family belong to one request: ANTHROPIC_API_KEY goes where ANTHROPIC_BASE_URL says. */
+  readonly family: string;
+  /** Ids of the clients that read it. */
+  readonly readers: readonly string[];
+  /** Whose file it is; null: every program gets it. */
+  readonly client: string | null;
+  /** null: the environment. */
+  readonly place: Place | null;
+  /** Only of keys in files. */
+  readonly key: FoundKey | null;
+  /** Only of addresses. */
+  readonly url: string | null;
 }
 
-/** A key that keybearer holds, outside keybearer. */
-export interface ExposedKey extends Place {
-  /** The variable; null: in a file. */
-  readonly name: string | null;
-}
-
-export interface UnreadFile {
-  readonly path: string;
-  readonly problem: string;
-}
-
-export interface ScanResult {
-  readonly found: readonly FoundSetting[];
-  readonly exposed: readonly ExposedKey[];
-  readonly unread: readonly UnreadFile[];
-  /** How many files were read. */
-  readonly read: number;
-  readonly home: string;
-  readonly tools: readonly string[];
+interface Scan extends Machine {
+  readonly found: FoundSettings;
+  readonly settings: readonly Setting[];
 }
 
 const ABOUT = "this machine";
 
-export function settingsFindings(scan: ScanResult): Finding[] {
-  const { unread, read, home } = scan;
+export function settingsFindings(found: FoundSettings, machine: Machine): Finding[] {
+  const settings = [...settingsInEnvironment(found, machine), ...settingsInFiles(found, machine)];
+  const scan = { ...machine, found, settings };
   const findings = [
-    ...scan.exposed.map((key) => exposedKeyFinding(key, scan)),
-    ...grouped(scan.found).map((group) => settingFinding(group, scan)),
+    ...exposedInEnvironment(scan),
+    ...exposedInFiles(scan),
+    ...grouped(settings).map((group) => settingFinding(group, scan)),
+    ...found.shaped.map((key) => shapedFinding(key, scan)),
   ].filter((finding) => finding !== null);
   if (findings.length === 0) {
-    const what = `no setting in the environment and in ${count(read, "settings file")} leads past keybearer`;
+    const what = `no setting in the environment and in ${count(found.read, "settings file")} leads past keybearer`;
     findings.push({ id: "other-provider", level: "ok", about: ABOUT, what, next: null });
   }
-  if (unread.length > 0) {
-    const what = `not checked: ${listed(unread.map(({ path, problem }) => `${shortPath(path, home)} ${problem}`))}`;
-    findings.push({ id: "not-read", level: "warning", about: ABOUT, what, next: null });
+  if (found.unread.length > 0) {
+    const files = found.unread.map(({ path, problem }) => `${shortenHome(path, machine.home)} ${problem}`);
+    findings.push(warning("not-read", `not checked: ${listed(files)}`, null));
   }
   return findings;
 }
 
-function exposedKeyFinding({ name, path, line, client }: ExposedKey, scan: ScanResult): Finding {
-  const { home, tools } = scan;
-  const id = "own-key";
-  if (name !== null) {
-    const what = `${name} in the environment is a key that keybearer holds: every program gets it`;
-    const next = `remove it where it is set, and use a token: ${advice.use(toolFor(null, tools))}`;
-    return { id, level: "problem", about: ABOUT, what, next };
-  }
-  const what = `a key that keybearer holds is also in ${shortPath(path ?? "", home)}:${line}`;
-  // `use --write` leaves other providers alone, so it does not take the key away.
-  const remove = path?.endsWith("/.codex/auth.json") ? "codex logout" : "delete the key there";
-  const next = isPointedHere(client, scan) ? remove : `${useCommand(client, tools)}; then: ${remove}`;
+function problem(id: string, what: string, next: string): Finding {
   return { id, level: "problem", about: ABOUT, what, next };
 }
 
-type Group = readonly [FoundSetting, ...FoundSetting[]];
+function warning(id: string, what: string, next: string | null): Finding {
+  return { id, level: "warning", about: ABOUT, what, next };
+}
+
+// What is set, in the environment and in files.
+
+function settingsInEnvironment(
+  found: FoundSettings,
+  machine: Pick<Machine, "env" | "keys" | "ports" | "gateways">,
+) {
+  const { env } = machine;
+  const known = VARIABLES.map(({ name }) => name);
+  // Variables that only a client's own settings name.
+  const named = found.environment.map(({ name }) => name).filter((name) => !known.includes(name));
+  return [...known, ...named].flatMap((name): Setting[] => {
+    const text = env[name]?.trim() ?? "";
+    const role = findVariable(name)?.role ?? "key";
+    const setting = { ...variable(name), client: null, place: null, key: null, url: null };
+    if (role === "address") {
+      const value = addressValue(text, machine);
+      return value === null ? [] : [{ ...setting, role, value, url: text }];
+    }
+    if (role === "cloud") return isOff(text) ? [] : [{ ...setting, role, value: "other" }];
+    const value = isHeld(text, machine.keys) ? null : credentialValue(text);
+    return value === null ? [] : [{ ...setting, role: "key", value }];
+  });
+}
+
+/** null: it is no credential. */
+function credentialValue(text: string): SettingValue | null {
+  const kind = kindOfValue(text);
+  if (kind === "token") return tokenShape(text) === "complete" ? "token" : "incomplete-token";
+  return kind === "key" || kind === "login" ? "other" : null;
+}
+
+function settingsInFiles(found: FoundSettings, machine: Pick<Machine, "keys" | "ports" | "gateways">) {
+  const settings: (Setting & { readonly place: Place })[] = [];
+  for (const address of found.addresses) {
+    const value = addressValue(address.url, machine);
+    if (value === null || !isOfClient(address)) continue;
+    settings.push({ ...inFile(address), role: "address", value, url: address.url });
+  }
+  for (const token of found.tokens)
+    settings.push({ ...inFile(token), role: "key", value: token.isComplete ? "token" : "incomplete-token" });
+  for (const place of found.switches) {
+    // A variable with $(command) is sent as a key.
+    const role =
+      place.role === "cloud" || (place.role === "helper" && place.variable === null) ? place.role : "key";
+    settings.push({ ...inFile(place), role, value: "other" });
+  }
+  for (const key of found.keys) {
+    // Keys that keybearer holds are reported as exposed. Those of MCP servers and containers are no client's.
+    const isOthers = key.field?.move === "by hand" && !key.address.known;
+    if (isOthers || machine.keys.some((held) => held.equals(key.key))) continue;
+    settings.push({ ...inFile(key), role: "key", value: "other", key });
+  }
+  return settings.toSorted((a, b) => a.place.order - b.place.order || a.place.line - b.place.line);
+}
+
+/** A field of a program that is no client, such as a container, says nothing about clients. */
+function isOfClient({ client, variable }: Place): boolean {
+  return variable !== null || findClient(client) !== null;
+}
+
+function inFile(place: Place) {
+  const client = SHARED.includes(place.client) || place.file.isShared ? null : place.client;
+  const own = {
+    name: String(place.path.findLast((part) => typeof part === "string") ?? ""),
+    family: place.client,
+    readers: [place.client],
+  };
+  const named = place.variable === null ? own : variable(place.variable);
+  return { ...named, client, place, key: null, url: null };
+}
+
+function variable(name: string): Pick<Setting, "name" | "family" | "readers"> {
+  const known = findVariable(name);
+  return { name, family: known?.family ?? name, readers: known?.clients ?? [] };
+}
+
+/** null: another server on this machine, such as a local model, has no account that could be the wrong one. */
+function addressValue(
+  url: string,
+  { ports, gateways }: Pick<Machine, "ports" | "gateways">,
+): SettingValue | null {
+  if (!URL.canParse(url) || !/^https?:/i.test(url)) return null;
+  if (gateways.includes(new URL(url).origin)) return "gateway";
+  if (isOwnAddress(url, ports)) return "keybearer";
+  return isLocal(url) ? null : "other";
+}
+
+// Keys that keybearer holds.
+
+/** Also in variables that no known client reads: every program that is started gets them. */
+function exposedInEnvironment({ env, keys, sources, tools, found, isMovable }: Scan): Finding[] {
+  return Object.keys(env)
+    .filter((name) => isHeld(env[name], keys))
+    .filter((name) => !sources.includes(name) || findVariable(name) !== null)
+    .map((name) => {
+      const what = `${name} in the environment is a key that keybearer holds: every program gets it`;
+      const isInFile = found.keys.some((key) => key.variable === name && isMovable(key));
+      const byHand = `remove it where it is set, and use a token: ${advice.use(toolFor(null, tools))}`;
+      return problem("own-key", what, isInFile ? `${advice.adoptWrite()}; then: unset ${name}` : byHand);
+    });
+}
+
+function exposedInFiles({ found, keys, home, isMovable }: Scan): Finding[] {
+  const isOurs = ({ key }: { readonly key: Secret }) => keys.some((held) => held.equals(key));
+  const what = (path: string, line: number) =>
+    `a key that keybearer holds is also in ${shortenHome(path, home)}:${line}`;
+  return [
+    ...found.keys.filter(isOurs).map((key) => {
+      const next = isMovable(key) ? advice.adoptWrite() : `${advice.adopt()} says what to do`;
+      return problem("own-key", what(key.file.path, key.line), next);
+    }),
+    ...found.shaped
+      .filter(isOurs)
+      .map(({ file, line }) =>
+        problem("own-key", what(file.path, line), file.byHand ?? "delete the key there"),
+      ),
+  ];
+}
+
+function isHeld(text: string | undefined, keys: readonly Secret[]): boolean {
+  return text !== undefined && keys.some((key) => key.isIn(text));
+}
+
+// Settings that lead past keybearer.
+
+type Group = readonly [Setting, ...Setting[]];
 
 /** One group for each name in the environment and start-up files, and one for each role in a client's file. */
-function grouped(found: readonly FoundSetting[]): Group[] {
-  const groups = new Map<string, [FoundSetting, ...FoundSetting[]]>();
-  for (const each of found) {
-    const { setting, value, client, path } = each;
+function grouped(settings: readonly Setting[]): Group[] {
+  const groups = new Map<string, [Setting, ...Setting[]]>();
+  for (const each of settings) {
+    const { name, role, value, client, place } = each;
     if (value === "keybearer" || value === "token") continue;
-    const id = `${client === null ? setting.name : `${path} ${setting.role}`} ${value}`;
+    const id = `${client === null ? name : `${place?.file.path} ${role}`} ${value}`;
     const group = groups.get(id);
     if (group === undefined) groups.set(id, [each]);
     else group.push(each);
@@ -92,103 +242,150 @@ function grouped(found: readonly FoundSetting[]): Group[] {
   return [...groups.values()];
 }
 
-/** Whether the client's own settings have keybearer's address already. */
-function isPointedHere(client: string | null, { found }: ScanResult): boolean {
-  return client !== null && found.some((each) => each.client === client && each.value === "keybearer");
-}
-
 /** null: it is harmless. */
-function settingFinding(group: Group, scan: ScanResult): Finding | null {
-  const { found, home, tools } = scan;
-  const [first] = group;
-  const { setting, value, client, path } = first;
+function settingFinding(group: Group, scan: Scan): Finding | null {
+  const [{ role, value, client, readers }] = group;
+  const { home, tools } = scan;
   const where = placesText(group, home);
-  const usedClients = setting.clients.filter((id) => tools.some((tool) => isToolOf(tool, id)));
-  const readers = clientsText(usedClients.length > 0 ? usedClients : setting.clients);
+  const usedClients = readers.filter((id) => tools.some((tool) => isToolOf(tool, id)));
   const use = useCommand(client ?? usedClients[0] ?? null, tools);
-  if (value === "incomplete-token")
-    return {
-      id: "token",
-      level: "problem",
-      about: ABOUT,
-      what: `${where} holds an incomplete token`,
-      next: use,
-    };
-  if (setting.role === "address" || setting.role === "cloud") {
-    // Beside keybearer's own address: another provider in the same file, which `use --write` leaves alone.
-    if (isPointedHere(client, scan)) {
-      const what = `${where} leads past keybearer, if ${readers} is set to use that provider`;
-      const next = "delete it there if you do not need it";
-      return { id: "other-provider", level: "warning", about: ABOUT, what, next };
-    }
-    const level = usedClients.length > 0 && client === null ? "problem" : "warning";
-    const what = `${where} sends ${readers} past keybearer`;
-    return { id: "other-provider", level, about: ABOUT, what, next: `the right settings: ${use}` };
-  }
-  const sentHere = isSentToKeybearer(first, found);
-  if (setting.role === "helper") {
-    if (!sentHere) return null;
+  if (value === "incomplete-token") return problem("token", `${where} holds an incomplete token`, use);
+  const who = clientsText(usedClients.length > 0 ? usedClients : readers);
+  if (role === "address" || role === "cloud")
+    return addressFinding(group, scan, where, who, usedClients, use);
+  const isSentHere = isSentToKeybearer(group[0], scan);
+  if (role === "helper") {
+    if (!isSentHere) return null;
     const what = `${where} runs a program for the key: unless it prints a token, keybearer refuses the key`;
-    return { id: "other-provider", level: "warning", about: ABOUT, what, next: `remove it, or: ${use}` };
+    return warning("other-provider", what, `remove it, or: ${use}`);
   }
-  const remove = path === null && group.length === 1 ? `unset ${setting.name}` : "remove it there";
-  if (sentHere) {
-    const what = `${where} is not a token, and ${readers} sends it to keybearer, beside a token or instead of one: refused`;
-    return { id: "two-credentials", level: "problem", about: ABOUT, what, next: remove };
-  }
-  const whose = isOfGateway(first, found) ? "a key of your gateway that" : "a key that";
-  const what = `${where} is ${whose} keybearer does not hold: programs without other settings spend it, past keybearer`;
-  const instead = isPointedHere(client, scan) ? "" : `; the settings instead: ${use}`;
-  const next = `${remove} if that is not intended${instead}`;
-  return { id: "other-provider", level: "warning", about: ABOUT, what, next };
+  return keyFinding(group, scan, where, who, isSentHere ? use : null);
 }
 
-/** Whether the settings that belong to this key have a gateway's own address. */
-function isOfGateway({ setting, client }: FoundSetting, found: readonly FoundSetting[]): boolean {
-  return found.some(
+function addressFinding(
+  group: Group,
+  scan: Scan,
+  where: string,
+  who: string,
+  usedClients: readonly string[],
+  use: string,
+): Finding {
+  const [{ client }] = group;
+  const isMoved = group.some((setting) => isMovedWithKey(setting, scan));
+  // Beside keybearer's own address: another provider in the same file, which `use --write` leaves alone.
+  if (isPointedHere(client, scan)) {
+    const what = `${where} leads past keybearer, if ${who} is set to use that provider`;
+    const next = isMoved ? advice.adoptWrite() : "delete it there if you do not need it";
+    return warning("other-provider", what, next);
+  }
+  const what = `${where} sends ${who} past keybearer`;
+  const next = isMoved ? `with its key: ${advice.adoptWrite()}` : `the right settings: ${use}`;
+  const isInUse = usedClients.length > 0 && client === null;
+  return isInUse ? problem("other-provider", what, next) : warning("other-provider", what, next);
+}
+
+/** @param use the settings of the client, if the key is sent to keybearer; null: it goes past keybearer. */
+function keyFinding(group: Group, scan: Scan, where: string, who: string, use: string | null): Finding {
+  const [first] = group;
+  const { name, client } = first;
+  const isInFile = group.some(({ place }) => place !== null);
+  if (use !== null) {
+    const what = `${where} is not a token, and ${who} sends it to keybearer, beside a token or instead of one: refused`;
+    const remove = isInFile ? "remove it there" : `unset ${name}`;
+    return problem("two-credentials", what, client === null ? remove : `a token instead: ${use}`);
+  }
+  const whose = isOfGateway(first, scan) ? "a key of your gateway that" : "a key that";
+  const what = `${where} is ${whose} keybearer does not hold: programs without other settings spend it, past keybearer`;
+  if (group.some(({ key }) => key !== null && scan.isMovable(key)))
+    return warning("other-provider", what, advice.adoptWrite());
+  const next = isInFile ? `${advice.adopt()} says what to do` : `unset ${name} if that is not intended`;
+  return warning("other-provider", what, next);
+}
+
+/** A key in a file whose settings cannot be told apart, such as a property list. */
+function shapedFinding({ key, file, line }: ShapedKey, { keys, home }: Scan): Finding | null {
+  if (file.format !== "text" || keys.some((held) => held.equals(key))) return null;
+  const what = `a key that keybearer does not hold is in ${shortenHome(file.path, home)}:${line}: programs without other settings spend it, past keybearer`;
+  return warning("other-provider", what, `${advice.adopt()} says what to do`);
+}
+
+/** Whether the client's own settings have keybearer's address already. */
+function isPointedHere(client: string | null, { settings }: Scan): boolean {
+  return client !== null && settings.some((each) => each.client === client && each.value === "keybearer");
+}
+
+/** Whether `adopt` replaces this address, because it moves a key that is sent there. */
+function isMovedWithKey({ url }: Setting, { found, isMovable }: Scan): boolean {
+  return found.keys.some((key) => key.address.known && key.address.url === url && isMovable(key));
+}
+
+/** Whether requests with this key go to a gateway of keybearer's. */
+function isOfGateway({ key, family, client }: Setting, { settings, gateways }: Scan): boolean {
+  if (key?.address.known && addressValue(key.address.url, { ports: [], gateways }) === "gateway") return true;
+  return settings.some(
     (other) =>
-      other.value === "gateway" &&
-      other.client === client &&
-      (client !== null || other.setting.family === setting.family),
+      other.value === "gateway" && client === null && other.client === null && other.family === family,
   );
 }
 
 /**
- * Whether the requests that carry this credential go to keybearer. A client's file can have several providers, each with its
- * own key, so there only variables count, and only those in the same file.
+ * Whether the requests that carry this credential go to keybearer. A variable of every program meets the address of its family
+ * wherever that is set. A client's file can have several providers, each with its own key.
  */
-function isSentToKeybearer({ setting, client, path }: FoundSetting, found: readonly FoundSetting[]): boolean {
-  const family = setting.role === "helper" ? "anthropic" : setting.family;
-  const here = found.filter((other) => other.value === "keybearer" && other.setting.family === family);
-  if (client === null || setting.role === "helper") return here.length > 0;
-  return family !== client && here.some((other) => other.path === path);
+function isSentToKeybearer({ role, family, client, key }: Setting, { settings, ports }: Scan): boolean {
+  if (client !== null && role === "key")
+    return key?.address.known === true && isOwnAddress(key.address.url, ports);
+  const wanted = role === "helper" ? "anthropic" : family;
+  return settings.some((other) => other.value === "keybearer" && other.family === wanted);
 }
 
-/** Each variable once, with all its places. They are the environment's and start-up files'. */
-export function variablePlaces(
-  found: readonly FoundSetting[],
-  home: string,
-): { readonly name: string; readonly where: string; readonly isInFile: boolean }[] {
-  return [...new Set(found.map(({ setting }) => setting.name))].map((name) => {
-    const group = found.filter(({ setting }) => setting.name === name);
-    const [first, ...others] = group;
-    const where = first === undefined ? name : placesText([first, ...others], home);
-    return { name, where, isInFile: group.some(({ path }) => path !== null) };
+// A second credential.
+
+interface SecondCredential {
+  readonly name: string;
+  /** All its places. */
+  readonly where: string;
+  readonly isInFile: boolean;
+}
+
+/**
+ * Credentials in the environment and in start-up files that a client reads, and that are not the token in `tokenVariable`: for
+ * `use --write`, which does not change them.
+ */
+export function secondCredentials(
+  found: FoundSettings,
+  { client, tokenVariable }: { readonly client: string; readonly tokenVariable: string | null },
+  { env, home }: Pick<Machine, "env" | "home">,
+): SecondCredential[] {
+  const nothing = { env, keys: [], ports: [], gateways: [] };
+  const all = [...settingsInEnvironment(found, nothing), ...settingsInFiles(found, nothing)].filter(
+    (each) => each.role === "key" && each.client === null && each.readers.includes(client),
+  );
+  const others = all.filter(({ value, name }) => value !== "token" || name !== tokenVariable);
+  return [...new Set(others.map(({ name }) => name))].flatMap((name) => {
+    const [first, ...rest] = others.filter((each) => each.name === name);
+    if (first === undefined) return [];
+    const group: Group = [first, ...rest];
+    return [{ name, where: placesText(group, home), isInFile: group.some(({ place }) => place !== null) }];
   });
 }
 
+// Words.
+
 /** OPENAI_API_KEY in the environment and ~/.bashrc:3; apiKey (line 4) and baseURL (line 5) of ~/x.json */
 function placesText(group: Group, home: string): string {
-  const [{ client, path, setting, line }] = group;
+  const [{ client, name, place }] = group;
   if (client === null) {
     const places = group.map((each) =>
-      each.path === null ? "the environment" : `${shortPath(each.path, home)}:${each.line}`,
+      each.place === null
+        ? "the environment"
+        : `${shortenHome(each.place.file.path, home)}:${each.place.line}`,
     );
-    return `${setting.name} in ${listed(places)}`;
+    return `${name} in ${listed(places)}`;
   }
-  const file = shortPath(path ?? "", home);
-  if (group.length === 1) return `${setting.name} in ${file}:${line}`;
-  return `${listed(group.map((each) => `${each.setting.name} (line ${each.line})`))} of ${file}`;
+  const file = shortenHome(place?.file.path ?? "", home);
+  if (group.length === 1) return `${name} in ${file}:${place?.line}`;
+  return `${listed(group.map((each) => `${each.name} (line ${each.place?.line})`))} of ${file}`;
 }
 
 const MAX_LISTED = 5;
@@ -203,6 +400,7 @@ function listed(items: readonly string[]): string {
 const MAX_CLIENTS = 3;
 
 function clientsText(ids: readonly string[]): string {
+  if (ids.length === 0) return "a client that reads it";
   const names = ids.map((id) => findClient(id)?.name ?? id);
   if (names.length <= MAX_CLIENTS) return listed(names);
   return `${names.slice(0, MAX_CLIENTS - 1).join(", ")} and others`;
@@ -226,6 +424,19 @@ function useCommand(client: string | null, tools: readonly string[]): string {
   return WRITABLE.some((id) => id === client) ? advice.useWrite(tool, named) : advice.use(tool, named);
 }
 
-function shortPath(path: string, home: string): string {
-  return path.startsWith(`${home}/`) ? `~${path.slice(home.length)}` : path;
+// The time that the search may take.
+
+const SCAN_TIMEOUT_MS = 10_000;
+
+/** A network folder that hangs must not hold back the other findings. */
+export function scanOrProblem(
+  scanning: Promise<readonly Finding[]>,
+  timeout: number = SCAN_TIMEOUT_MS,
+): Promise<readonly Finding[]> {
+  const safe = scanning.catch((error) => [notScanned(errorMessage(error))]);
+  return withTimeout(safe, timeout, [notScanned("it took too long")]);
+}
+
+function notScanned(problem: string): Finding {
+  return warning("elsewhere", `other settings could not be checked: ${problem}`, null);
 }

@@ -1,4 +1,6 @@
 import { existsSync } from "node:fs";
+import { makeInventory } from "../../adopt/inventory.ts";
+import { findSettings, isOwnAddress } from "../../clients/find.ts";
 import { configCautions } from "../../config/cautions.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { ConfigProblem } from "../../config/problems.ts";
@@ -17,7 +19,7 @@ import { ineffectiveStart } from "../../daemon/unsafe-start.ts";
 import { configFindings, type Finding, gatewayFindings, toolFindings } from "../../doctor/findings.ts";
 import { readHistory } from "../../doctor/history.ts";
 import { type ToolProbe, withOwnConnections } from "../../doctor/probe.ts";
-import { scanOrProblem, scanSettings } from "../../doctor/settings-scan.ts";
+import { scanOrProblem, settingsFindings } from "../../doctor/settings-findings.ts";
 import { probeTools } from "../../doctor/tool-probes.ts";
 import { Keyring, type KeyWarning } from "../../keys/keyring.ts";
 import { unsafeHere } from "../safe-start.ts";
@@ -200,7 +202,7 @@ function probeHere(
 }
 
 /** Searches this machine's settings for what would bypass keybearer, and for exposed keys. */
-function scan(
+async function scan(
   config: Config | null,
   keys: KeysHere | null,
   asked: Asked<Status>,
@@ -209,16 +211,20 @@ function scan(
 ): Promise<readonly Finding[]> {
   const tools = Object.values(config?.tools ?? {});
   const runningPorts = asked.ok ? asked.value.listen.map((address) => Number(address.split(":").at(-1))) : [];
-  const ports = new Set([(config?.listen ?? DEFAULT_LISTEN).port, ...runningPorts]);
-  return scanSettings({
+  const ports = [(config?.listen ?? DEFAULT_LISTEN).port, ...runningPorts].filter((port) => port > 0);
+  const held = [...(keys?.secrets() ?? [])];
+  const where = { env, home, cwd: process.cwd(), platform: process.platform, folders: [] };
+  const found = await findSettings(where, held);
+  const { pairs } = makeInventory(found, (url) => isOwnAddress(url, ports));
+  const movable = new Set(pairs.flatMap(({ places }) => places));
+  return settingsFindings(found, {
     env,
     home,
-    cwd: process.cwd(),
-    platform: process.platform,
-    keys: () => keys?.secrets() ?? [],
-    ports: [...ports].filter((port) => port > 0),
+    keys: held,
+    ports,
     gateways: Object.values(config?.gateways ?? {}).map(({ baseUrl }) => new URL(baseUrl).origin),
     tools: tools.map(({ name }) => name),
     sources: tools.flatMap(({ key }) => (key.kind === "env" ? [key.name] : [])),
+    isMovable: (key) => movable.has(key),
   });
 }

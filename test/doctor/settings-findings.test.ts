@@ -3,10 +3,12 @@ import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
+import { makeInventory } from "../../src/adopt/inventory.ts";
+import { findSettings, isOwnAddress } from "../../src/clients/find.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { makeToken } from "../../src/core/token.ts";
 import type { Finding } from "../../src/doctor/findings.ts";
-import { type ScanDeps, scanOrProblem, scanSettings } from "../../src/doctor/settings-scan.ts";
+import { type Machine, scanOrProblem, settingsFindings } from "../../src/doctor/settings-findings.ts";
 import { longTest } from "../doubles/effort.ts";
 
 const OFFICIAL = "sk-official0Vb7Qx93LmZr8TnKd";
@@ -25,18 +27,25 @@ async function machine(t: Test, files: Readonly<Record<string, string>>): Promis
   return home;
 }
 
-async function scan(t: Test, home: string, more: Partial<ScanDeps> = {}): Promise<Finding[]> {
-  const findings = await scanSettings({
-    env: {},
+interface Where extends Partial<Pick<Machine, "env" | "sources">> {
+  readonly platform?: NodeJS.Platform;
+}
+
+async function scan(t: Test, home: string, more: Where = {}): Promise<Finding[]> {
+  const { env = {}, sources = [], platform = "linux" } = more;
+  const keys = [new Secret(OURS)];
+  const ports = [5397];
+  const found = await findSettings({ env, home, cwd: join(home, "project"), platform, folders: [] }, keys);
+  const { pairs } = makeInventory(found, (url) => isOwnAddress(url, ports));
+  const findings = settingsFindings(found, {
+    env,
     home,
-    cwd: join(home, "project"),
-    platform: "linux",
-    keys: () => [new Secret(OURS)],
-    ports: [5397],
+    keys,
+    ports,
     gateways: ["https://gateway.example.com"],
     tools: ["claude-code", "codex"],
-    sources: [],
-    ...more,
+    sources,
+    isMovable: (key) => pairs.some(({ places }) => places.includes(key)),
   });
   const text = JSON.stringify(findings);
   for (const value of [OFFICIAL, OURS, TOKEN, HOST]) {
@@ -59,7 +68,11 @@ t.test("a machine with only keybearer's settings has no finding", async (t) => {
     ".continue/config.yaml": "models:\n  - apiKey: $KEYBEARER_TOKEN\n    apiBase: 'http://[::1]:5397/v1'\n",
   });
   const findings = await scan(t, home, { env: { ANTHROPIC_BASE_URL: "http://localhost:5397/" } });
-  t.same(lines(findings), ["ok: no setting in the environment and in 5 settings files leads past keybearer"]);
+  // Also the system's own, such as /etc/environment.
+  t.match(lines(findings), [
+    /^ok: no setting in the environment and in \d+ settings files leads past keybearer$/,
+  ]);
+  t.equal(findings.length, 1);
 });
 
 t.test("an address of another provider is reported with every place, and what to type", async (t) => {
@@ -91,6 +104,7 @@ t.test(
     );
     t.match(alone[0]?.next, /^unset ANTHROPIC_API_KEY if that is not intended/);
     t.match(alone[1]?.what, /^OPENAI_API_KEY in ~\/\.profile:2 is a key that keybearer does not hold/);
+    t.equal(alone[1]?.next, "keybearer adopt --write");
 
     await mkdir(join(home, ".claude"));
     await writeFile(
@@ -109,12 +123,18 @@ t.test("a key in a client's file is a problem only beside keybearer's own addres
     `{ "env": {\n"ANTHROPIC_BASE_URL": "${base}",\n"ANTHROPIC_AUTH_TOKEN": "${OFFICIAL}" } }`;
   const home = await machine(t, {
     ".claude/settings.json": settings("http://localhost:5397"),
-    ".config/opencode/opencode.json": `{ "a": { "baseURL": "http://localhost:5397/v1", "apiKey": "${TOKEN}" },\n"b": { "apiKey": "${OFFICIAL}" } }`,
+    ".config/opencode/opencode.json": `{ "provider": { "a": { "options": { "baseURL": "http://localhost:5397/v1", "apiKey": "${TOKEN}" } },\n"b": { "options": { "apiKey": "${OFFICIAL}" } } } }`,
   });
-  t.match(lines(await scan(t, home)), [
+  const findings = await scan(t, home);
+  t.match(lines(findings), [
     /^problem: ANTHROPIC_AUTH_TOKEN in ~\/\.claude\/settings\.json:3 is not a token/,
     /^warning: apiKey in ~\/\.config\/opencode\/opencode\.json:2 is a key that keybearer does not hold/,
   ]);
+  t.same(
+    findings.map(({ next }) => next),
+    ["a token instead: keybearer use claude-code --write", "keybearer adopt says what to do"],
+    "a key that goes to no known address is not moved",
+  );
 });
 
 t.test("a key that keybearer holds is a problem wherever else it is found", async (t) => {
@@ -134,16 +154,19 @@ t.test("a key that keybearer holds is a problem wherever else it is found", asyn
         "own-key",
         "OPENAI_API_KEY in the environment is a key that keybearer holds: every program gets it",
       ],
-      ["problem", "own-key", "a key that keybearer holds is also in ~/.aider.conf.yml:1"],
       ["problem", "own-key", "a key that keybearer holds is also in ~/.codex/auth.json:3"],
       ["problem", "own-key", "a key that keybearer holds is also in ~/project/.env:1"],
+      ["problem", "own-key", "a key that keybearer holds is also in ~/.aider.conf.yml:1"],
     ],
   );
-  t.equal(findings[3]?.next, "keybearer use codex --write; then: codex logout");
-  t.equal(findings[2]?.next, "keybearer use <tool> --for aider; then: delete the key there");
+  t.same(
+    findings.slice(2).map(({ next }) => next),
+    ["keybearer adopt --write", "delete the key there", "delete the key there"],
+    "what only its value shows is in a comment or in a field that is not known",
+  );
 });
 
-t.test("after use --write, what it leaves in the client's files is to be deleted there", async (t) => {
+t.test("after use --write, adopt moves what it leaves in the client's files", async (t) => {
   const home = await machine(t, {
     ".codex/auth.json": `{ "OPENAI_API_KEY": "${OURS}" }\n`,
     ".codex/config.toml":
@@ -154,9 +177,9 @@ t.test("after use --write, what it leaves in the client's files is to be deleted
   t.match(
     findings.map(({ what, next }) => `${what} → ${next}`),
     [
-      /config\.toml:5 → delete the key there$/,
-      /auth\.json:1 → codex logout$/,
-      /^base_url in ~\/\.codex\/config\.toml:4 leads past keybearer, if Codex is set to use that provider → delete it there/,
+      /auth\.json:1 → keybearer adopt --write$/,
+      /config\.toml:5 → keybearer adopt --write$/,
+      /^base_url in ~\/\.codex\/config\.toml:4 leads past keybearer, if Codex is set to use that provider → keybearer adopt --write$/,
     ],
   );
 });
@@ -169,6 +192,7 @@ t.test("a key beside a gateway's address belongs to it, even if keybearer does n
     /OPENAI_BASE_URL in ~\/\.zshrc:1 sends/,
     /^warning: OPENAI_API_KEY in ~\/\.zshrc:2 is a key of your gateway that keybearer does not hold:/,
   ]);
+  t.equal((await scan(t, home))[0]?.next, "with its key: keybearer adopt --write");
 });
 
 t.test("settings of clients are found in each format, and an incomplete token is reported", async (t) => {
@@ -194,6 +218,22 @@ t.test("settings of clients are found in each format, and an incomplete token is
     t.ok(text.includes(place), place);
 });
 
+t.test("a program that prints a key and a login count where they are sent", async (t) => {
+  const home = await machine(t, {
+    ".zshrc": 'export OPENAI_API_KEY=$(pass show x)\nexport ANTHROPIC_API_KEY="$KEYBEARER_TOKEN"\n',
+    ".profile": "export CLAUDE_CODE_USE_VERTEX=0\nexport CLAUDE_CODE_USE_FOUNDRY=1\n",
+    ".claude/settings.json": `{ "env": { "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-abcdefghijkl" } }`,
+    ".claude.json": `{ "mcpServers": { "x": { "env": { "SOME_KEY": "${OFFICIAL}" } } } }`,
+  });
+  const findings = await scan(t, home);
+  t.match(lines(findings), [
+    /^warning: CLAUDE_CODE_OAUTH_TOKEN in ~\/\.claude\/settings\.json:1 is a key that keybearer does not hold/,
+    /^problem: CLAUDE_CODE_USE_FOUNDRY in ~\/\.profile:2 sends Claude Code past/,
+    /^warning: OPENAI_API_KEY in ~\/\.zshrc:1 is a key that keybearer does not hold/,
+  ]);
+  t.equal(findings.length, 3, "a key of an MCP server is no client's");
+});
+
 t.test("files that must not be read are skipped and reported", async (t) => {
   const home = await machine(t, { ".zshrc": "", ".bashrc": "x".repeat(1_000_001), ".zshenv": "x" });
   await symlink("/dev/zero", join(home, ".profile"));
@@ -204,7 +244,7 @@ t.test("files that must not be read are skipped and reported", async (t) => {
   await chmod(join(home, ".zshenv"), 0o000);
   const text = lines(await scan(t, home)).at(-1) ?? "";
   t.match(text, /^warning: not checked: /);
-  t.match(text, /~\/\.profile is not a file/);
+  t.match(text, /~\/\.profile is a link that leads out of/);
   t.match(text, /~\/\.bashrc is larger than 1 MB/);
   t.match(text, /~\/\.bash_profile is not a file/);
   if (process.getuid?.() === 0)
