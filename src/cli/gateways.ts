@@ -49,7 +49,7 @@ export async function add(name: string, url: string, options: { readonly config?
  * `gateway: URL` becomes `gateways:` with one called main. Tools that name no gateway get the name of the one there was:
  * with two, they must say which.
  */
-function addGateway(text: string, name: string, url: string): EditResult {
+export function addGateway(text: string, name: string, url: string): EditResult {
   const source = readForEdit(text);
   if (!source.ok) return source;
   const { gateway, gateways, tools } = source.value;

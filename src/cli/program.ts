@@ -1,4 +1,5 @@
 import { Command } from "commander";
+import { adoptCommand } from "./adopt/command.ts";
 import { checkCommand, configCommand } from "./check.ts";
 import { completeCommand, completionCommand } from "./completion/completion.ts";
 import { doctorCommand } from "./doctor/command.ts";
@@ -32,6 +33,7 @@ export function createProgram(): Command {
     toolsCommand(),
     gatewaysCommand(),
     useCommand(),
+    adoptCommand(),
     modelsCommand(),
     keysCommand(),
     trustCommand(),

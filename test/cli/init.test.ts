@@ -184,6 +184,51 @@ t.test("at a terminal init asks again after a wrong address or key, and shows no
   t.ok(existsSync(join(home, "config.yaml")));
 });
 
+/** A home folder in which another tool has a key of this gateway. */
+async function homeWithKey(t: Test, sandbox: Awaited<ReturnType<typeof startSandbox>>) {
+  const home = await newHome(t);
+  const { text: key } = newKey(sandbox);
+  const file = join(home, ".zshrc");
+  const lines = `export ANTHROPIC_BASE_URL=${sandbox.origin}\nexport ANTHROPIC_AUTH_TOKEN=${key}\n`;
+  writeFileSync(file, lines, { mode: 0o600 });
+  return { home, key, file };
+}
+
+t.test("without a terminal init says where the keys of other tools can be moved", async (t) => {
+  const sandbox = await startSandbox(t);
+  const { home, key, file } = await homeWithKey(t, sandbox);
+  const made = await piped(t, home, newKey(sandbox).text, "--gateway", sandbox.baseUrl, "--tool", "codex");
+  t.match(made, {
+    code: 0,
+    stderr: /keys of other tools can be moved into keybearer: 1 key in 1 place → keybearer adopt\n/,
+  });
+  t.match(readFileSync(file, "utf8"), key, "it stays where it is");
+});
+
+t.test("at a terminal init lists the keys of other tools, and moves them if the person agrees", async (t) => {
+  const sandbox = await startSandbox(t);
+  const { home, key, file } = await homeWithKey(t, sandbox);
+  await serveIn(t, home);
+  const args = ["init", "--store", "file", "--gateway", sandbox.baseUrl, "--tool", "codex"];
+  const person = atScreen(t, home, args, { columns: 160, env: { PATH: "/usr/bin:/bin" } });
+  await person.says(/\(not shown\): /);
+  person.type(`${newKey(sandbox).text}\r`);
+  await person.says(/daily budget of codex in dollars, or none \[10\]: /);
+  person.type("none\r");
+  await person.says(
+    /1 key in 1 place[\s\S]*~\/\.zshrc:2 {2}ANTHROPIC_AUTH_TOKEN[\s\S]*move them into keybearer now\? \[Y\/n\]/,
+  );
+  person.type("\r");
+  await person.says(/move it into keybearer\? \[Y\/n\]/);
+  person.type("\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  t.match(stdout, /claude-code: a request went through keybearer/);
+  t.notOk(stdout.includes(key.slice(0, 14)), "not even a part of the key is on the screen");
+  t.match(readFileSync(file, "utf8"), /^export ANTHROPIC_AUTH_TOKEN=kb_/m);
+  t.same(filesWith(home, key), ["keys/claude-code"]);
+});
+
 /** A person at a terminal who has Codex, and types until the tool is made. */
 async function initWithCodex(t: Test, home: string, path: string) {
   const sandbox = await startSandbox(t);

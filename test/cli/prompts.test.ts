@@ -16,6 +16,14 @@ const WITHOUT_YES = ["trust", "tools lift", "mirror ack", "config edit"];
  * for defaults to yes. What deletes, moves a key or gives away money defaults to no.
  */
 const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string[]])[] = [
+  [
+    "adopt/finish.ts",
+    "{plan.key.fingerprint} was in a file. replace it by a new key of {plan.name} now?",
+    "yes",
+    ["adopt"],
+  ],
+  ["adopt/move.ts", "move it into keybearer?", 'project ? "no" : "yes"', ["adopt"]],
+  ["adopt/offer.ts", "move them into keybearer now?", "yes", ["init"]],
   ["config-edit.ts", '{count(errors, "problem")}. open the editor again?', "yes", ["config edit"]],
   ["console-changes.ts", "question", 'action === "delete" ? "no" : "yes"', ["tools disable", "tools enable"]],
   ["init.ts", "{result.problem}. use {result.suggestion}?", "yes", ["init"]],
@@ -41,10 +49,10 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ["tools/token.ts", "revoke token {name} of {tool}?", "no", ["tools revoke"]],
   ["trust.ts", "trust this?", "no", ["trust"]],
   ["use/set-up.ts", "set up {client.name} now?", "yes", ["init"]],
-  ["use/write.ts", "put {file.path} back?", "yes", ["use"]],
+  ["use/write.ts", "put {named(changed)} back?", "yes", ["use"]],
   ["use/write.ts", "remove {conflict.name} as well?", "no", ["use"]],
-  ["use/write.ts", "remove {file.path}?", "no", ["use"]],
-  ["use/write.ts", "write this to {file.path}?", "yes", ["use"]],
+  ["use/write.ts", "remove {named(changed)}?", "no", ["use"]],
+  ["use/write.ts", "write this to {named(files)}?", "yes", ["use"]],
   ["ui/prompts.ts", "question", "byDefault", []],
 ];
 

@@ -1,7 +1,6 @@
 import { existsSync, lstatSync, readdirSync, realpathSync, rmdirSync, rmSync } from "node:fs";
 import { dirname, isAbsolute, join, relative, sep } from "node:path";
-import { WRITABLE } from "../../clients/settings-files.ts";
-import { isUndoKey } from "../../clients/undo-store.ts";
+import { isUndoKey, recordedClients } from "../../clients/undo-store.ts";
 import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
@@ -176,7 +175,7 @@ const OLD_LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wa
 const SOCKET = /^control\.sock$/;
 const OTHERS = /^(?:lock\.db(?:-journal)?|keybearer\.log(?:\.1(?:\.tmp)?)?)$/;
 const UNDO = new RegExp(
-  `^\\.?(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:(?:\\.${HEX})?\\.tmp)?$`,
+  `^\\.?(?:${recordedClients().join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:(?:\\.${HEX})?\\.tmp)?$`,
 );
 
 /** Inner folders first. Folders called keys, undo or run may be the user's own, or hold files of the user. */
