@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { Status } from "../src/control/status.ts";
@@ -495,6 +495,44 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
     answers: YES,
     after: async ({ t }, { text }) => t.match(text, /is removed, as it was not there before/),
   },
+  adopt: {
+    printed: advice.adopt(),
+    async situation({ home, bare, said }) {
+      writeFileSync(join(home, ".xprofile"), `export OPENAI_API_KEY=${newKey(bare).text}\n`, { mode: 0o600 });
+      return said("doctor");
+    },
+    async after({ t, home }, { code, text }) {
+      t.equal(code, 1, text);
+      t.match(text, /~\/\.xprofile.*delete the line, then log in again/);
+      rmSync(join(home, ".xprofile"));
+    },
+  },
+  adoptWrite: {
+    printed: advice.adoptWrite(),
+    async situation({ home, bare, said }) {
+      writeFileSync(join(home, ".zshrc"), exportedKey(bare), { mode: 0o600 });
+      return said("doctor");
+    },
+    answers: [[/move it into keybearer\? \[Y\/n\]/, "y\r"]],
+    async after({ t, home, said }, { text }) {
+      t.match(text, /a request went through keybearer/);
+      t.match(readFileSync(join(home, ".zshrc"), "utf8"), /^export ANTHROPIC_AUTH_TOKEN=kb_/m);
+      await said("adopt", "--undo", "--yes");
+      rmSync(join(home, ".zshrc"));
+    },
+  },
+  adoptUndo: {
+    printed: advice.adoptUndo(),
+    situation({ home, bare, said }) {
+      writeFileSync(join(home, ".bashrc"), exportedKey(bare), { mode: 0o600 });
+      return said("adopt", "--write", "--yes");
+    },
+    answers: YES,
+    async after({ t, home }) {
+      t.notMatch(readFileSync(join(home, ".bashrc"), "utf8"), /kb_|localhost/);
+      rmSync(join(home, ".bashrc"));
+    },
+  },
   usage: PROGRAM_START,
   usageByModel: {
     own: true,
@@ -557,6 +595,11 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
   servicePurge: PURGE,
   servicePurgeAnyway: PURGE,
 };
+
+/** A key as a person exports it for Claude Code. */
+function exportedKey(gateway: TestGateway): string {
+  return `export ANTHROPIC_AUTH_TOKEN=${newKey(gateway).text}\nexport ANTHROPIC_BASE_URL=${gateway.origin}\n`;
+}
 
 async function toolStatus({ status }: World, name: string): Promise<Status["tools"][number]> {
   const found = (await status()).tools.find((tool) => tool.name === name);

@@ -24,6 +24,7 @@ t.test(
       "config.example.yaml",
       "service/keybearer.service",
       "LICENSE",
+      "NOTICE",
     ]) {
       t.ok(paths.includes(path), path);
     }

@@ -69,7 +69,7 @@ t.test("the daemon starts without the keychain's library and without systeminfor
 
 t.test("package.json publishes the program and the service's files, and dist has no sources", async (t) => {
   const { files } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
-  t.same(files, ["dist", "service", "config.example.yaml"]);
+  t.same(files, ["dist", "service", "config.example.yaml", "NOTICE"]);
   const built = readdirSync(join(ROOT, "dist"), { recursive: true, encoding: "utf8" });
   for (const path of [
     "cli/main.js",
