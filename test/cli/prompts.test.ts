@@ -18,11 +18,17 @@ const WITHOUT_YES = ["trust", "tools lift", "mirror ack", "config edit"];
 const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string[]])[] = [
   [
     "adopt/finish.ts",
-    "{plan.key.fingerprint} was in a file. replace it by a new key of {plan.name} now?",
+    "{key.fingerprint} was in a file. replace it by a new key of {name} now?",
     "yes",
     ["adopt"],
   ],
-  ["adopt/move.ts", "move it into keybearer?", 'project ? "no" : "yes"', ["adopt"]],
+  ["adopt/move.ts", "move it into keybearer?", "yes", ["adopt"]],
+  [
+    "adopt/move.ts",
+    "{name} is a project's: containers cannot reach keybearer. move it, too?",
+    "no",
+    ["adopt"],
+  ],
   ["adopt/offer.ts", "move them into keybearer now?", "yes", ["init"]],
   ["config-edit.ts", '{count(errors, "problem")}. open the editor again?', "yes", ["config edit"]],
   ["console-changes.ts", "question", 'action === "delete" ? "no" : "yes"', ["tools disable", "tools enable"]],

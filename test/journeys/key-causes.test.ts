@@ -69,7 +69,8 @@ for (const version of oneOf(["v0.13.2", "v1.0.0-rc.25"], "v1.0.0-rc.25"))
       (await refused()).map(({ refused }) => refused?.detail),
       TOOLS.map((_, at) => DETAILS[at % DETAILS.length]),
     );
-    t.equal(lists(console) - listsBefore, 1);
+    // The sync of a minute that begins meanwhile reads its own.
+    t.ok(lists(console) - listsBefore <= 2, "not one for each of the ten tools");
     const answer = await journey.ask({}, { tool: "tool-3" });
     t.equal(answer.headers.get("x-keybearer-cause-detail"), "key-deleted", "the next answer has it");
 

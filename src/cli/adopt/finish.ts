@@ -110,8 +110,11 @@ async function rotateMoved(
       byHand.push(`${key.fingerprint} of ${name} at ${plan.baseUrl}`);
       continue;
     }
-    const question = `${key.fingerprint} was in a file. replace it by a new key of ${name} now?`;
-    const isWanted = rotate || (!yes && isInteractive() && (await confirm(question, "yes")));
+    const isWanted =
+      rotate ||
+      (!yes &&
+        isInteractive() &&
+        (await confirm(`${key.fingerprint} was in a file. replace it by a new key of ${name} now?`, "yes")));
     const rotation = { store: null, force: false, yes: true, json: false };
     if (isWanted) await rotateAtConsole(paths, name, rotation);
     else notice(`${key.fingerprint} was in a file, so it counts as exposed → ${advice.rotate(name)}`);

@@ -26,6 +26,9 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     summary: "edit config.yaml; it is checked before it is saved",
     examples: ["keybearer config edit", "EDITOR=nano keybearer config edit"],
   },
+  adopt: {
+    examples: ["keybearer adopt", "keybearer adopt ~/work/app --write", "keybearer adopt --undo codex"],
+  },
   status: { examples: ["keybearer status", "keybearer status --json | jq .tools"] },
   doctor: {
     summary: "check everything, and say how to fix what is wrong",
