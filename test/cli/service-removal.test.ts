@@ -290,7 +290,7 @@ t.test("every exit code has an explanation and a next step", async (t) => {
     t.match(next, /^(keybearer|systemctl) /);
   }
   const refused = describeExit({ code: 226, signal: null }, null, check).next;
-  t.match(refused, /^systemctl --user edit keybearer, .*README\.md, then keybearer service restart$/);
+  t.match(refused, /^systemctl --user edit keybearer, .*README\.md'?, then keybearer service restart$/);
   const exit = (code: number, statusText: string) => describeExit({ code, signal: null }, statusText, check);
   t.same(exit(78, "did not start: /c.yaml:1:1: no"), {
     what: "it did not start: /c.yaml:1:1: no (exit code 78)",

@@ -173,3 +173,25 @@ t.test("a setting has its line, and two assignments of one name are two settings
   t.equal(set("A=1\nA=2\n", ["A", 1], "3"), "A=1\nA=3\n");
   t.end();
 });
+
+t.test("lines end as they did, and what only some shells read hides nothing", (t) => {
+  t.equal(set("\uFEFFexport A=x\r\nB=y\r\n", ["A", 0], "z"), "\uFEFFexport A=z\r\nB=y\r\n");
+  t.equal(set("\uFEFFA=x\nB=y", ["A", 0], undefined), "\uFEFFB=y");
+  t.equal(set("cat <<E\r\nA=no\r\nE\r\nA=x", ["A", 0], "z"), "cat <<E\r\nA=no\r\nE\r\nA=z");
+  for (const line of [
+    // dash and zsh read a single ' here, bash wants two.
+    `: "$\{B:-it's}"`,
+    "[[ $x = (#i)foo* ]]",
+    "(( x << 1 ))",
+    "path=(/bin(N) ~/bin $path)",
+    "for f in *(.N); do :; done",
+    "try { true } always { false }",
+    `print $\{(f)"$(<file)"} $\{#path} $+commands[x]`,
+    "cat <<NEVER-CLOSED-BEFORE\nA=no\nNEVER-CLOSED-BEFORE",
+  ]) {
+    t.same(SH.at(`${line}\nexport A=x\n`, ["A"]), ["x"], line);
+  }
+  t.same(SH.at("cat <<NEVER-CLOSED\nA=no\n", []), {});
+  t.same(SH.at("A='x\0y'\nB=\0\n", []), { A: [null], B: [null] });
+  t.end();
+});
