@@ -93,7 +93,10 @@ function isEncoded(headers: IncomingHttpHeaders): boolean {
 }
 
 function takeWhole(call: Call, req: IncomingMessage): null {
-  call.body = new Chunks([req.read() as Buffer]);
+  const chunks: Buffer[] = [];
+  // Node 26 returns one chunk at a time, earlier versions all of them joined.
+  while (req.readableLength > 0) chunks.push(req.read() as Buffer);
+  call.body = new Chunks(chunks);
   call.bytesIn = call.body.length;
   return null;
 }
