@@ -46,7 +46,7 @@ const LIMITS: TraceLimits = {
 };
 
 export interface Trace {
-  /** "~/.bash_history", "2 session logs of Claude Code", "the git history of ~/work/app" */
+  /** "~/.bash_history", "2 session logs of Claude Code", "the git history of ~/code/app" */
   readonly where: string;
   readonly kind: TraceKind;
   /** The fingerprints of the keys that are there. */

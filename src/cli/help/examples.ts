@@ -27,7 +27,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     examples: ["keybearer config edit", "EDITOR=nano keybearer config edit"],
   },
   adopt: {
-    examples: ["keybearer adopt", "keybearer adopt ~/work/app --write", "keybearer adopt --undo codex"],
+    examples: ["keybearer adopt", "keybearer adopt ~/code/app --write", "keybearer adopt --undo codex"],
   },
   status: { examples: ["keybearer status", "keybearer status --json | jq .tools"] },
   doctor: {
