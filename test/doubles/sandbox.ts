@@ -52,6 +52,7 @@ export class TestGateway extends Sandbox {
   readonly #clock: Clock;
   readonly #requests: SeenRequest[] = [];
   readonly #faults = new Map<number, { readonly fault: Fault; left: number }[]>();
+  readonly #consoleFaults: { readonly request: RegExp; readonly fault: Fault; left: number }[] = [];
 
   constructor(options: TestGatewayOptions = {}, onError: (error: unknown) => void = () => {}) {
     const clock = options.clock ?? systemClock;
@@ -105,12 +106,17 @@ export class TestGateway extends Sandbox {
     this.#faults.set(keyId, queue);
   }
 
+  /** The console's next requests of this kind fail, such as /^POST .*\/keys$/. */
+  orderAtConsole(request: RegExp, fault: Fault, times: number): void {
+    this.#consoleFaults.push({ request, fault, left: times });
+  }
+
   protected override async serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     // Node would send the real time.
     response.setHeader("date", new Date(this.#clock.now()).toUTCString());
     const key = this.account.keyWithText(keyIn(request.headers));
     this.#record(request, response, key);
-    const fault = key === null ? null : this.#takeFault(key.id);
+    const fault = key === null ? this.#takeConsoleFault(request) : this.#takeFault(key.id);
     if (fault === null) return await super.serve(request, response);
     // A client that disconnects raises errors on both streams.
     request.on("error", () => {});
@@ -141,6 +147,15 @@ export class TestGateway extends Sandbox {
     response.once("close", () => {
       seen.isAborted = !response.writableFinished;
     });
+  }
+
+  #takeConsoleFault({ method, url }: IncomingMessage): Fault | null {
+    const found = this.#consoleFaults.find(
+      ({ request, left }) => left > 0 && request.test(`${method} ${url}`),
+    );
+    if (found === undefined) return null;
+    found.left -= 1;
+    return found.fault;
   }
 
   #takeFault(keyId: number): Fault | null {

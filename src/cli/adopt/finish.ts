@@ -1,3 +1,4 @@
+import type { ToolPlan } from "../../adopt/plan.ts";
 import type { ReadyTool } from "../../adopt/writes.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
@@ -102,12 +103,12 @@ async function rotateMoved(
   { rotate, yes }: AdoptOptions,
 ): Promise<void> {
   if (rotate === false) return;
-  const byHand: string[] = [];
+  const byHand: ToolPlan[] = [];
   for (const { plan } of tools) {
     const { name, key } = plan;
     const access = await checkConsoleAccess(paths, name);
     if (!access.ok) {
-      byHand.push(`${key.fingerprint} of ${name} at ${plan.baseUrl}`);
+      byHand.push(plan);
       continue;
     }
     const isWanted =
@@ -116,13 +117,15 @@ async function rotateMoved(
         isInteractive() &&
         (await confirm(`${key.fingerprint} was in a file. replace it by a new key of ${name} now?`, "yes")));
     const rotation = { store: null, force: false, yes: true, json: false };
-    if (isWanted) await rotateAtConsole(paths, name, rotation);
-    else notice(`${key.fingerprint} was in a file, so it counts as exposed → ${advice.rotate(name)}`);
+    const done = isWanted ? await rotateAtConsole(paths, name, rotation) : null;
+    if (done === "manual") byHand.push(plan);
+    else if (done !== "done")
+      notice(`${key.fingerprint} was in a file, so it counts as exposed → ${advice.rotate(name)}`);
   }
   if (byHand.length === 0) return;
   notice(
     "these keys were in files, so they count as exposed. make new ones at their gateways, and delete these there:",
-    ...byHand.map((line) => `  ${line}`),
+    ...byHand.map(({ key, name, baseUrl }) => `  ${key.fingerprint} of ${name} at ${baseUrl}`),
     `each new key goes in with: ${advice.rotate("<tool>")}`,
   );
 }
