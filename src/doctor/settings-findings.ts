@@ -289,15 +289,16 @@ function keyFinding(group: Group, scan: Scan, where: string, who: string, use: s
   const [first] = group;
   const { name, client } = first;
   const isInFile = group.some(({ place }) => place !== null);
+  const isMoved = group.some(({ key }) => key !== null && scan.isMovable(key));
   if (use !== null) {
     const what = `${where} is not a token, and ${who} sends it to keybearer, beside a token or instead of one: refused`;
     const remove = isInFile ? "remove it there" : `unset ${name}`;
-    return problem("two-credentials", what, client === null ? remove : `a token instead: ${use}`);
+    const byHand = client === null ? remove : `a token instead: ${use}`;
+    return problem("two-credentials", what, isMoved ? advice.adoptWrite() : byHand);
   }
   const whose = isOfGateway(first, scan) ? "a key of your gateway that" : "a key that";
   const what = `${where} is ${whose} keybearer does not hold: programs without other settings spend it, past keybearer`;
-  if (group.some(({ key }) => key !== null && scan.isMovable(key)))
-    return warning("other-provider", what, advice.adoptWrite());
+  if (isMoved) return warning("other-provider", what, advice.adoptWrite());
   const next = isInFile ? `${advice.adopt()} says what to do` : `unset ${name} if that is not intended`;
   return warning("other-provider", what, next);
 }

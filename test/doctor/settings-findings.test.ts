@@ -118,6 +118,16 @@ t.test(
   },
 );
 
+t.test("adopt is advised for a second credential that it moves", async (t) => {
+  const home = await machine(t, {
+    ".config/environment.d/ai.conf": `OPENAI_BASE_URL=http://localhost:5397/v1\nOPENAI_API_KEY=${TOKEN}\n`,
+    ".zshrc": `export OPENAI_BASE_URL=https://gateway.example.com/v1 OPENAI_API_KEY=${OFFICIAL}\n`,
+  });
+  const findings = await scan(t, home);
+  const found = findings.find(({ id }) => id === "two-credentials");
+  t.match(found, { what: /^OPENAI_API_KEY in ~\/\.zshrc:1 is not a token/, next: "keybearer adopt --write" });
+});
+
 t.test("a key in a client's file is a problem only beside keybearer's own address", async (t) => {
   const settings = (base: string) =>
     `{ "env": {\n"ANTHROPIC_BASE_URL": "${base}",\n"ANTHROPIC_AUTH_TOKEN": "${OFFICIAL}" } }`;
