@@ -229,6 +229,26 @@ t.test("at a terminal init lists the keys of other tools, and moves them if the 
   t.same(filesWith(home, key), ["keys/claude-code"]);
 });
 
+t.test("init is successful although the person declines to move a key", async (t) => {
+  const sandbox = await startSandbox(t);
+  const { home, key, file } = await homeWithKey(t, sandbox);
+  await serveIn(t, home);
+  const args = ["init", "--store", "file", "--gateway", sandbox.baseUrl, "--tool", "codex"];
+  const person = atScreen(t, home, args, { columns: 160, env: { PATH: "/usr/bin:/bin" } });
+  await person.says(/\(not shown\): /);
+  person.type(`${newKey(sandbox).text}\r`);
+  await person.says(/daily budget of codex in dollars, or none \[10\]: /);
+  person.type("none\r");
+  await person.says(/move them into keybearer now\? \[Y\/n\]/);
+  person.type("\r");
+  await person.says(/move it into keybearer\? \[Y\/n\]/);
+  person.type("n\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  t.match(stdout, /it stays where it is[\s\S]*no key was moved/);
+  t.match(readFileSync(file, "utf8"), key);
+});
+
 /** A person at a terminal who has Codex, and types until the tool is made. */
 async function initWithCodex(t: Test, home: string, path: string) {
   const sandbox = await startSandbox(t);

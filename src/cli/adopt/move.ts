@@ -38,7 +38,7 @@ export async function moveKeys(paths: Paths, search: Search, options: AdoptOptio
   );
   const plans = planTools(search.inventory.pairs, losers, known);
   const chosen = await chooseMoves(search, plans, known.origin, options);
-  if (chosen.length === 0) return fail("nothing was changed", EXIT.failed);
+  if (chosen.length === 0) return fail("no key was moved", EXIT.failed);
   const store = await chooseStore(options, null);
   if (store === null) return;
   const prepared: (Prepared & Move)[] = [];

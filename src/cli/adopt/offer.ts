@@ -1,8 +1,10 @@
 import { advice, withConfig } from "../../core/advice.ts";
+import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { count } from "../../usage/reports/format.ts";
 import { notice } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
+import { setExitCode } from "../ui/stdio.ts";
 import { moveKeys } from "./move.ts";
 import { describePlace } from "./print.ts";
 import { searchKeys, surroundings } from "./search.ts";
@@ -22,4 +24,6 @@ export async function offerAdopt(paths: Paths, mayAsk: boolean): Promise<void> {
   if (!(await confirm("move them into keybearer now?", "yes")))
     return notice(`later: ${withConfig(advice.adoptWrite(), paths)}`);
   await moveKeys(paths, search, paths.explicit ? { config: paths.config } : {});
+  // Whatever became of other tools' keys, init did what it was asked for.
+  setExitCode(EXIT.ok);
 }
