@@ -62,8 +62,24 @@ function redactLine(line: string): string {
   // A shortened token shows its beginning. With what stands before it, it could look like one long credential.
   return redacted
     .split(SHORT_TOKEN)
-    .map((part) => (SHORT_TOKEN.test(part) ? part : redactCredentials(part)))
+    .map((part) => (SHORT_TOKEN.test(part) ? part : redactAssignments(part)))
     .join("");
 }
 
 const SHORT_TOKEN = /(kb_[A-Za-z0-9_-]{3}…)/;
+/** OPENAI_API_KEY=value, as shells and .env files have it. */
+const ASSIGNMENT = /(?<=^[ +-]?|\s)([A-Z][A-Z_]*=)(\S*)/g;
+
+/** The name of a variable stays, also where it and the value look like one long credential. */
+function redactAssignments(text: string): string {
+  const shown = text.replace(ASSIGNMENT, (whole, name: string) =>
+    redactCredentials(whole) === whole ? whole : `${name}${HIDDEN}`,
+  );
+  return shown
+    .split(SHOWN)
+    .map((part) => (SHOWN.test(part) ? part : redactCredentials(part)))
+    .join("");
+}
+
+const HIDDEN = "[hidden]";
+const SHOWN = /((?<=^[ +-]?|\s)[A-Z][A-Z_]*=\[hidden\])/;

@@ -1,3 +1,5 @@
+import { Secret } from "../core/secret.ts";
+import type { Path } from "./format.ts";
 import {
   type Before,
   type ChangedField,
@@ -25,6 +27,8 @@ export type UndoPlan =
       readonly lost: readonly Field[];
       /** They get the key that is stored there now, because the old one was replaced since. */
       readonly replaced: readonly Field[];
+      /** The keys that go back. */
+      readonly restored: readonly { readonly path: Path; readonly fingerprint: string }[];
     }
   /** Continues a sentence that begins with the file. */
   | { readonly ok: false; readonly problem: string };
@@ -46,7 +50,8 @@ export async function planUndo(
 ): Promise<UndoPlan> {
   const { change, existed } = file;
   const kind = store.kindOf(record, file);
-  if (found === null && !existed) return { ok: true, text: null, left: [], lost: [], replaced: [] };
+  if (found === null && !existed)
+    return { ok: true, text: null, left: [], lost: [], replaced: [], restored: [] };
   if (found === null && !force) return refused("is gone. to make it again with the old settings");
   const text = contentOf(kind, found);
   const states = fieldStates(store, record, file, kind, text);
@@ -84,7 +89,12 @@ export async function planUndo(
   if (back.text === text && left.length > 0)
     return refused("holds nothing of the last --write any more; nothing changed. to go back anyway");
   const isGone = !existed && isEmpty(kind, back.text);
-  return { ok: true, text: isGone ? null : back.text, left, lost, replaced };
+  const restored = taken.flatMap((field) => {
+    const stored = keyOf(field);
+    const key = stored === null ? null : (oldKeys.get(stored) ?? null);
+    return key === null ? [] : [{ path: field.path, fingerprint: new Secret(key).fingerprint }];
+  });
+  return { ok: true, text: isGone ? null : back.text, left, lost, replaced, restored };
 }
 
 /** Which fields of a file still hold what keybearer wrote. */

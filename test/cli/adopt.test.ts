@@ -147,6 +147,11 @@ t.test(
     t.equal(again.code, 0, again.stdout);
     const undone = await adopt(["--undo", "--yes"]);
     t.equal(undone.code, 0, undone.stdout + undone.stderr);
+    t.match(undone.stdout, "+export ANTHROPIC_AUTH_TOKEN='[hidden]' # work");
+    t.match(undone.stdout, `ANTHROPIC_AUTH_TOKEN gets its key …${claude.slice(-4)} back`);
+    t.match(flat(undone.stdout), /\.zshrc is as it was before: open a new terminal/);
+    t.match(flat(undone.stdout), /settings\.json is as it was before: restart Claude Code/);
+    for (const key of [claude, codex]) t.notOk(undone.stdout.includes(key.slice(0, -4)));
     for (const [name, text] of Object.entries(files)) t.equal(read(name), text, name);
     await until("the token has ended", async () => {
       const late = await fetch(`${address}/v1/models`, { headers: { "x-api-key": token } });

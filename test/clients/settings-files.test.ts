@@ -166,6 +166,17 @@ t.test("a diff shows what changes and three lines around it", (t) => {
   t.end();
 });
 
+t.test("a diff names the variable whose value it hides", (t) => {
+  const keys = ["sk-0123456789abcdef0123456789abcdef", "abc123def456ghi7"];
+  const lines = keys.map(
+    (key) => `export ANTHROPIC_AUTH_TOKEN=${key} OPENAI_BASE_URL=https://a.example.com/v1\n`,
+  );
+  const shown = redactedDiff("f", null, lines.join("")).slice(3);
+  const line = "+export ANTHROPIC_AUTH_TOKEN=[hidden] OPENAI_BASE_URL=https://a.example.com/v1";
+  t.same(shown, [line, line]);
+  t.end();
+});
+
 t.test("no shown diff contains a secret, and the new token is shortened", (t) => {
   const secrets = [
     "sk-ant-REAL0123456789",

@@ -1,7 +1,14 @@
-import type { ClientDescription, ClientId, ClientSettings, Surroundings } from "../../clients/description.ts";
+import {
+  type ClientDescription,
+  type ClientId,
+  type ClientSettings,
+  isVariableFormat,
+  type Surroundings,
+} from "../../clients/description.ts";
 import { redactedDiff } from "../../clients/diff.ts";
 import { readSettings, replaceSettings, type SettingsFile } from "../../clients/files.ts";
 import { findSettings, withinFor } from "../../clients/find.ts";
+import type { Format, Path } from "../../clients/format.ts";
 import { findDescription } from "../../clients/settings-files.ts";
 import type { Target } from "../../clients/snippets.ts";
 import { findClient } from "../../clients/table.ts";
@@ -323,7 +330,6 @@ export async function takeBackRecord(
   record: UndoRecord,
   { yes, force, command, isRenewed = false }: TakeBackOptions,
 ): Promise<boolean> {
-  const name = findClient(record.client)?.name ?? record.client;
   const planned: PlannedFile[] = [];
   // The last file that was written is the first one to go back, so that the client works in between.
   for (const written of record.files.toReversed()) {
@@ -344,15 +350,19 @@ export async function takeBackRecord(
   }
   for (const { file, plan } of changed)
     printDiff(redactedDiff(file.path, file.found?.text ?? null, plan.text));
-  for (const { path } of left)
-    printNote({ what: `${path.join(".")} was changed since, and stays as it is`, next: null });
-  for (const { path } of lost)
-    printNote({ what: `${path.join(".")}: the key that was there is not stored any more`, next: null });
-  for (const { path } of planned.flatMap(({ plan }) => plan.replaced))
-    printNote({
-      what: `${path.join(".")}: the key was rotated since, so the current key of ${record.tool} goes back`,
-      next: null,
-    });
+  for (const { written, plan } of planned) {
+    const note = ({ path }: { readonly path: Path }, what: string) =>
+      printNote({ what: `${fieldName(written.format, path)} ${what}`, next: null });
+    for (const field of plan.left) note(field, "was changed since, and stays as it is");
+    for (const field of plan.lost) note(field, "does not get its key back, which is not stored any more");
+    for (const field of plan.restored)
+      note(
+        field,
+        plan.replaced.some(({ path }) => path === field.path)
+          ? `gets ${field.fingerprint}, the current key of ${record.tool}: the one that was there was rotated since`
+          : `gets its key ${field.fingerprint} back`,
+      );
+  }
   if (!canConfirm(force ? `${command} --force` : command, { yes })) return false;
   if (!yes && !(await agreesToUndo(changed))) return false;
   for (const { written, file, plan } of changed) {
@@ -367,8 +377,27 @@ export async function takeBackRecord(
   for (const each of changed.slice(0, -1)) printText(resultText(each));
   const last = changed.at(-1);
   const result = last === undefined ? named(planned) : resultText(last);
-  printText(`${result}: restart ${name}`, await endToken(paths, store, record));
+  printText(`${result}: ${howToApply(record.client)}`, await endToken(paths, store, record));
   return true;
+}
+
+/** What a person does so that changed settings count. */
+function howToApply(client: ClientId): string {
+  const other = APPLIED[client];
+  return other ?? `restart ${findClient(client)?.name ?? client}`;
+}
+
+/** Files that are no client's own. */
+const APPLIED: Readonly<Record<ClientId, string>> = {
+  shell: "open a new terminal",
+  session: "log in again",
+  "vscode-terminal": "open a new terminal in VS Code",
+  "env-file": "restart the programs that read it",
+};
+
+/** A variable has no number for a person. */
+function fieldName(format: Format, path: Path): string {
+  return isVariableFormat(format) ? String(path[0]) : path.join(".");
 }
 
 async function agreesToUndo(changed: readonly PlannedFile[]): Promise<boolean> {
