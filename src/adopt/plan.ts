@@ -1,3 +1,4 @@
+import { basename, dirname } from "node:path";
 import type { ClientId, DescribedFile } from "../clients/description.ts";
 import { isVariableFormat } from "../clients/description.ts";
 import type { FoundKey, FoundSettings, Reference } from "../clients/find.ts";
@@ -5,6 +6,7 @@ import type { Path } from "../clients/format.ts";
 import { SHARED } from "../clients/settings-files.ts";
 import { guessClients } from "../clients/table.ts";
 import { findVariable } from "../clients/variables.ts";
+import { AMBIGUOUS } from "../config/edit-layout.ts";
 import type { Config, Gateway } from "../config/schema.ts";
 import type { Secret } from "../core/secret.ts";
 import { ownAddress, type Pair } from "./inventory.ts";
@@ -31,7 +33,10 @@ export interface Known {
   readonly keys: ReadonlyMap<string, Secret>;
 }
 
-/** One tool for each client that uses the key, named after the client. What is removed beside another key gets none. */
+/**
+ * One tool for each client that uses the key, named after the client, or after the project whose .env it is. What is removed beside
+ * another key gets none.
+ */
 export function planTools(all: readonly Pair[], losers: readonly FoundKey[], known: Known): ToolPlan[] {
   const plans: ToolPlan[] = [];
   const pairs = all
@@ -39,11 +44,11 @@ export function planTools(all: readonly Pair[], losers: readonly FoundKey[], kno
     .filter(({ places }) => places.length > 0);
   for (const pair of pairs) {
     const gateway = findGateway(pair.baseUrl, known, plans);
-    for (const [client, places] of groupByClient(pair)) {
-      const existing = findTool(pair, gateway.name, client, known);
+    for (const { client, wanted, places } of groupByUser(pair)) {
+      const existing = findTool(pair, gateway.name, wanted, known);
       const name =
         existing ??
-        freeName(client, gateway.name, [...Object.keys(known.tools), ...plans.map((plan) => plan.name)]);
+        freeName(wanted, gateway.name, [...Object.keys(known.tools), ...plans.map((plan) => plan.name)]);
       plans.push({
         name,
         isNew: existing === null,
@@ -59,21 +64,41 @@ export function planTools(all: readonly Pair[], losers: readonly FoundKey[], kno
   return plans;
 }
 
-function groupByClient(pair: Pair): Map<ClientId, FoundKey[]> {
-  const groups = new Map<ClientId, FoundKey[]>();
+interface User {
+  readonly client: ClientId;
+  /** The name of its tool, unless another tool has it. */
+  readonly wanted: string;
+  readonly places: readonly FoundKey[];
+}
+
+function groupByUser(pair: Pair): User[] {
+  const users = new Map<string, { client: ClientId; wanted: string; places: FoundKey[] }>();
   for (const place of pair.places) {
     const client = findUser(place, pair);
-    const group = groups.get(client);
-    if (group === undefined) groups.set(client, [place]);
-    else group.push(place);
+    const wanted = client === PROJECT ? projectName(place) : client;
+    const user = users.get(wanted);
+    if (user === undefined) users.set(wanted, { client, wanted, places: [place] });
+    else user.places.push(place);
   }
-  return groups;
+  return [...users.values()];
 }
+
+/** The folder of a project's .env, as the name of a tool. */
+function projectName({ client, file }: FoundKey): string {
+  const name = basename(dirname(file.path))
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, "-");
+  const trimmed = name.replace(/^-|-$/g, "").slice(0, MAX_NAME);
+  const isName = /^[a-z]/.test(trimmed) && !AMBIGUOUS.test(trimmed);
+  return file.isProject && isName ? trimmed : client;
+}
+
+const MAX_NAME = 30;
 
 /** The client that a key is for: another place of the same key may say so, or the name of its variable. */
 function findUser(place: FoundKey, { places }: Pair): ClientId {
   const { client, variable } = place;
-  if (!SHARED.includes(client) || variable === null) return ownerOf(place);
+  if (!SHARED.includes(client) || client === PROJECT || variable === null) return ownerOf(place);
   const known = findVariable(variable);
   const user = places.find(
     (other) => !SHARED.includes(other.client) && known?.clients.includes(other.client),
@@ -84,8 +109,13 @@ function findUser(place: FoundKey, { places }: Pair): ClientId {
 /** The client that a key is for, as far as its place says so; else the kind of the place, such as shell. */
 export function ownerOf({ client, variable, references }: FoundKey): ClientId {
   if (!SHARED.includes(client) || variable === null) return client;
-  return references[0]?.client ?? OWNERS[findVariable(variable)?.family ?? ""] ?? client;
+  const [reference] = references;
+  if (reference !== undefined) return reference.client;
+  return client === PROJECT ? client : (OWNERS[findVariable(variable)?.family ?? ""] ?? client);
 }
+
+/** Its key is for the project's own programs. A .env that a client reads is that client's. */
+const PROJECT = "env-file";
 
 /** Variables that are named after one client. Those of OpenAI are read by too many. */
 const OWNERS: Readonly<Record<string, ClientId>> = {
@@ -114,20 +144,20 @@ function nameFromHost(host: string): string {
   return parts.at(-2) ?? parts[0] ?? "gateway";
 }
 
-/** A tool of this client that holds the same key for the same gateway. */
-function findTool({ key }: Pair, gateway: string, client: ClientId, { tools, keys }: Known): string | null {
+/** A tool of this client or project that holds the same key for the same gateway. */
+function findTool({ key }: Pair, gateway: string, wanted: string, { tools, keys }: Known): string | null {
   const same = Object.values(tools).filter(
     (tool) => tool.gateway === gateway && (keys.get(tool.name)?.equals(key) ?? false),
   );
   const named = same.find(
-    ({ name }) => name === client || guessClients(name).some(({ id }) => id === client),
+    ({ name }) => name === wanted || guessClients(name).some(({ id }) => id === wanted),
   );
   return named?.name ?? null;
 }
 
 /** A tool with another key is never overwritten. */
-function freeName(client: ClientId, gateway: string, taken: readonly string[]): string {
-  return taken.includes(client) ? numbered(`${client}-${gateway}`, taken) : client;
+function freeName(wanted: string, gateway: string, taken: readonly string[]): string {
+  return taken.includes(wanted) ? numbered(`${wanted}-${gateway}`, taken) : wanted;
 }
 
 function numbered(name: string, taken: readonly string[]): string {
