@@ -1,4 +1,6 @@
-import type { FoundKey, FoundSettings } from "../clients/find.ts";
+import { isDeepStrictEqual } from "node:util";
+import { besideMoved } from "../clients/description.ts";
+import type { FoundKey, FoundSettings, Place } from "../clients/find.ts";
 import { baseUrl } from "../config/values.ts";
 import { advice } from "../core/advice.ts";
 import type { Problem } from "../core/display.ts";
@@ -43,6 +45,30 @@ export function makeInventory(found: FoundSettings, isOurs: (url: string) => boo
     else pair.places.push(place);
   }
   return { pairs: [...pairs.values()], reported };
+}
+
+/**
+ * With the keys that were half moved: a tool has the key already, the client uses its token, and only the key was not removed. So
+ * nothing in the files says any more where it went.
+ * @param gatewayOf the base URL of the tool that has the key; null: none has it
+ */
+export function withHalfMoved(
+  { pairs, reported }: Inventory,
+  { tokens }: FoundSettings,
+  gatewayOf: (key: Secret) => string | null,
+): Inventory {
+  const halves = reported.flatMap(({ place }) => {
+    const { file, path, field, key } = place;
+    const isToken = (token: Place) =>
+      token.file.path === file.path && isDeepStrictEqual(token.path, besideMoved(path));
+    if (field?.move !== "rewrite" || place.problem !== null || !tokens.some(isToken)) return [];
+    const baseUrl = gatewayOf(key);
+    return baseUrl === null ? [] : [{ place, baseUrl }];
+  });
+  return {
+    pairs: [...pairs, ...halves.map(({ place, baseUrl }) => ({ key: place.key, baseUrl, places: [place] }))],
+    reported: reported.filter(({ place }) => !halves.some((half) => half.place === place)),
+  };
 }
 
 /** The base URL of a key's gateway, or why the key cannot be moved. */

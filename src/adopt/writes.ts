@@ -42,9 +42,10 @@ export interface FileWrite {
  */
 export function planWrites(tools: readonly ReadyTool[], where: Surroundings): FileWrite[] {
   const files = new Map<string, { path: string; format: Format; rank: number; steps: Step[] }>();
-  const add = (path: string, format: Format, rank: number, step: Step) => {
-    const known = files.get(path);
-    if (known === undefined) files.set(path, { path, format, rank, steps: [step] });
+  const add: Add = (path, format, rank, step, isSecond = false) => {
+    const id = isSecond ? `${path} again` : path;
+    const known = files.get(id);
+    if (known === undefined) files.set(id, { path, format, rank, steps: [step] });
     else {
       known.rank = Math.max(known.rank, rank);
       known.steps.push(step);
@@ -67,7 +68,8 @@ export function planWrites(tools: readonly ReadyTool[], where: Surroundings): Fi
   return [...files.values()].toSorted((one, other) => one.rank - other.rank);
 }
 
-type Add = (path: string, format: Format, rank: number, step: Step) => void;
+/** @param isSecond the file is written twice, because another one comes in between */
+type Add = (path: string, format: Format, rank: number, step: Step, isSecond?: boolean) => void;
 
 /** What is removed comes last. */
 const REMOVED = 100;
@@ -76,19 +78,22 @@ const REMOVED = 100;
 function addRewrite(tool: ReadyTool, place: FoundKey, where: Surroundings, add: Add): void {
   const { plan, origin, token, model, small } = tool;
   const { client, file, path } = place;
-  for (const [rank, settings] of (findDescription(client)?.writes(where) ?? []).entries()) {
+  const writes = findDescription(client)?.writes(where) ?? [];
+  let isSecond = false;
+  for (const [rank, settings] of writes.entries()) {
     const target = settings.files(where).find((each) => each === file.path) ?? settings.files(where).at(-1);
     if (target === undefined) continue;
+    isSecond ||= target === file.path && rank < writes.length - 1;
     add(target, settings.format, rank, {
       tool: plan,
       client,
       fields: settings,
-      apply: (text) => settings.merge(text, { origin, token, model, small }),
+      apply: (text) => settings.merge(text, { origin, token, model, small, moved: path }),
     });
   }
   if (file.format === "text") return;
   const { format } = file;
-  add(file.path, format, REMOVED, {
+  const removal: Step = {
     tool: plan,
     client,
     fields: {
@@ -97,7 +102,8 @@ function addRewrite(tool: ReadyTool, place: FoundKey, where: Surroundings, add: 
       fields: [field(path, "key"), ...(place.field?.companions ?? []).map((companion) => field(companion))],
     },
     apply: (text) => removeKey(format, text, place, path),
-  });
+  };
+  add(file.path, format, REMOVED, removal, isSecond);
 }
 
 function removeKey(format: Format, text: string, place: FoundKey, path: Path): Edited {

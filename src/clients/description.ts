@@ -57,7 +57,8 @@ export interface ClientSettings extends FieldSet {
   files(where: Surroundings): readonly [string, ...string[]];
   /** null: there is none, or the token is in another file. */
   tokenIn(text: string): string | null;
-  merge(text: string, target: Target & { readonly token: string }): Edited;
+  /** moved: where in the client's settings the key is that the token replaces. */
+  merge(text: string, target: Target & { readonly token: string; readonly moved?: Path }): Edited;
   /** Settings that keep requests from reaching keybearer, or send a second credential. They can be removed. */
   conflicts(text: string): readonly Conflict[];
   /** The settings of the old text that are gone from the new one. */
@@ -257,6 +258,11 @@ export function textAt(format: Format, text: string, path: Path): string | null 
 export function itemsAt(format: Format, text: string, path: Path): readonly Record<string, unknown>[] {
   const value = formatFor(format).at(text, path);
   return Array.isArray(value) ? value.map((item) => (isObject(item) ? { ...item } : {})) : [];
+}
+
+/** Where a token goes that replaces a key of the same file, and is there before the key is removed. */
+export function besideMoved(moved: Path): Path {
+  return [...moved.slice(0, -1), `keybearer-${moved.at(-1)}`];
 }
 
 /** Whether the file consists of variables, so that a path is a name and the number of the assignment. */

@@ -16,6 +16,7 @@ const CONFIG =
 const CLIENTS: Readonly<Record<string, readonly [address: RegExp, key: RegExp]>> = {
   ".claude/settings.json": [/"ANTHROPIC_BASE_URL": "([^"]+)"/, /"ANTHROPIC_AUTH_TOKEN": "([^"]+)"/],
   ".codex/config.toml": [/base_url = "([^"]+)"/, /experimental_bearer_token = "([^"]+)"/],
+  ".config/io.datasette.llm/extra-openai-models.yaml": [/api_base: (\S+)/, /api_key_name: (\S+)/],
   ".zshrc": [/ANTHROPIC_BASE_URL=(\S+)/, /ANTHROPIC_AUTH_TOKEN=(\S+)/],
 };
 
@@ -23,11 +24,14 @@ async function prepare(t: Test) {
   const home = await newHome(t);
   const claude = canary();
   const codex = canary();
-  const gateway = await startModelList(t, claude, codex);
+  const llm = canary();
+  const gateway = await startModelList(t, claude, codex, llm);
   const { origin } = gateway;
   const files = {
     ".claude/settings.json": `{ "env": { "ANTHROPIC_BASE_URL": "${origin}", "ANTHROPIC_AUTH_TOKEN": "${claude}" } }\n`,
     ".codex/config.toml": `model_provider = "gw"\n\n[model_providers.gw]\nbase_url = "${origin}/v1"\nexperimental_bearer_token = "${codex}"\n`,
+    ".config/io.datasette.llm/keys.json": `{\n  "gw": "${llm}"\n}\n`,
+    ".config/io.datasette.llm/extra-openai-models.yaml": `- model_id: gw-x\n  model_name: x\n  api_base: ${origin}/v1\n  api_key_name: gw\n`,
     ".zshrc": `export ANTHROPIC_BASE_URL=${origin}\nexport ANTHROPIC_AUTH_TOKEN=${claude}\n`,
   };
   await saveConfig(home, CONFIG);
@@ -35,7 +39,7 @@ async function prepare(t: Test) {
     mkdirSync(dirname(join(home, name)), { recursive: true });
     writeFileSync(join(home, name), text, { mode: 0o600 });
   }
-  return { home, keys: [claude, codex] };
+  return { home, keys: [claude, codex, llm] };
 }
 
 /** Why a client does not work with its file as it is; null: its credential is accepted at its address. */
@@ -43,9 +47,15 @@ async function findProblem(home: string, name: string): Promise<string | null> {
   const [address, key] = CLIENTS[name] ?? [/^$/, /^$/];
   const text = readFileSync(join(home, name), "utf8");
   const base = (address.exec(text)?.[1] ?? "").replace(/\/v1$/, "");
-  const authorization = `Bearer ${key.exec(text)?.[1]}`;
+  const authorization = `Bearer ${keyNamed(home, name, key.exec(text)?.[1] ?? "")}`;
   const response = await fetch(`${base}/v1/models`, { headers: { authorization } });
   return response.ok ? null : `${base} ${response.status} ${await response.text()}`;
+}
+
+/** llm's models only name their key. */
+function keyNamed(home: string, name: string, key: string): string {
+  if (!name.includes("llm")) return key;
+  return JSON.parse(readFileSync(join(home, dirname(name), "keys.json"), "utf8"))[key];
 }
 
 t.test("whenever adopt --write is killed, every client works, and the next run finishes", async (t) => {

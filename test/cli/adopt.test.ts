@@ -271,6 +271,34 @@ t.test("files that are not ours to change are reported with the reason", async (
   t.notMatch(stdout, "next:");
 });
 
+t.test("llm's models keep their ids, and name the token instead of the key", async (t) => {
+  const key = canary();
+  const gateway = await startModelList(t, key);
+  const files = {
+    ".config/io.datasette.llm/keys.json": `{\n  "// Note": "secret",\n  "gw": "${key}",\n  "mine": "YOUR_KEY"\n}`,
+    ".config/io.datasette.llm/extra-openai-models.yaml": `# mine\n- model_id: good # best\n  model_name: x\n  api_base: "${gateway.origin}/v1"\n  api_key_name: gw\n- {model_id: small, model_name: y, api_base: ${gateway.origin}/v1, api_key_name: gw}\n- model_id: other\n  model_name: z\n  api_base: http://localhost:9/v1\n  api_key_name: mine\n`,
+  };
+  const [keys = "", models = ""] = Object.keys(files);
+  const { home, adopt, read } = await prepare(t, files, EMPTY);
+  const { url } = await serveIn(t, home);
+  const { code, stdout, stderr } = await adopt(["--write", "--yes", "--store", "file"]);
+  t.equal(code, 0, stdout + stderr);
+  const address = `${url.replace("127.0.0.1", "localhost")}/v1`;
+  t.equal(
+    read(models),
+    files[models as keyof typeof files]
+      .replaceAll(`${gateway.origin}/v1`, address)
+      .replaceAll("api_key_name: gw", "api_key_name: keybearer-gw"),
+  );
+  const { "keybearer-gw": token, ...others } = JSON.parse(read(keys));
+  t.same(others, { "// Note": "secret", mine: "YOUR_KEY" });
+  const answer = await fetch(`${address}/models`, { headers: { authorization: `Bearer ${token}` } });
+  t.equal(answer.status, 200);
+  t.same(filesWith(home, key), []);
+  t.equal((await adopt(["--undo", "--yes"])).code, 0);
+  for (const [name, text] of Object.entries(files)) t.equal(read(name), text, name);
+});
+
 t.test("a gateway that cannot be reached leaves everything as it is", async (t) => {
   const key = canary();
   const files = { ".codex/config.toml": codexConfig(`http://127.0.0.1:${CLOSED_PORT}`, key) };

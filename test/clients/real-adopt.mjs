@@ -29,7 +29,7 @@ const MODEL = "claude-sonnet-4-5";
 /**
  * For each client what a person has before: files by their path below the home folder, with the key in them. `root` is the
  * gateway's address, `v1` the same with its version segment. command: what stores the key instead, with the client's own
- * program. args: instead of those of real-clients.mjs; adoptedArgs: those afterwards, if they differ.
+ * program. args: instead of those of real-clients.mjs.
  */
 const SETUPS = {
   "claude-code": {
@@ -147,8 +147,6 @@ weak-model: openai/${MODEL}
 `,
     }),
     args: ["-m", "gw-$MODEL", PROMPT],
-    // Key and address are in two files, so the client gets a model of its own.
-    adoptedArgs: ["-m", "keybearer-$MODEL", PROMPT],
   },
   pi: {
     model: MODEL,
@@ -309,7 +307,7 @@ class Machine {
   /** One prompt of a client. null: it was answered, each of its requests had its own key, and took this way. */
   async prompt(id, way) {
     const setup = SETUPS[id];
-    const args = (way === "through keybearer" ? setup.adoptedArgs : undefined) ?? setup.args;
+    const args = setup.args;
     const client = args === undefined ? CLIENTS[id] : { ...CLIENTS[id], args };
     const before = this.gateway.calls.length;
     const lines = this.#requests().length;

@@ -1,4 +1,5 @@
-import { findLosers, planTools, type ToolPlan } from "../../adopt/plan.ts";
+import { withHalfMoved } from "../../adopt/inventory.ts";
+import { findLosers, type Known, planTools, type ToolPlan } from "../../adopt/plan.ts";
 import { type FileWrite, planWrites, type ReadyTool, type Step } from "../../adopt/writes.ts";
 import type { Surroundings } from "../../clients/description.ts";
 import { redactedDiff } from "../../clients/diff.ts";
@@ -23,14 +24,16 @@ import { type AdoptOptions, holdsKeys, type Search, searchKeys } from "./search.
 
 /* `keybearer adopt --write`: shows each change and asks, then stores keys, writes clients' settings and shows that they work. */
 
-export async function moveKeys(paths: Paths, search: Search, options: AdoptOptions): Promise<void> {
+export async function moveKeys(paths: Paths, given: Search, options: AdoptOptions): Promise<void> {
+  const known = await readKnown(paths);
+  if (known === null) return;
+  const inventory = withHalfMoved(given.inventory, given.found, (key) => gatewayOf(key, known));
+  const search = { ...given, inventory };
   if (search.inventory.pairs.length === 0) {
     if (!holdsKeys(search)) return print("no key is left to move");
     return fail(`the keys that are left are moved by hand: ${advice.adopt()}`, EXIT.failed);
   }
   if (!canConfirm(advice.adoptWrite(), options)) return;
-  const known = await readKnown(paths);
-  if (known === null) return;
   const { found } = search;
   const losers = findLosers(
     found,
@@ -57,6 +60,11 @@ export async function moveKeys(paths: Paths, search: Search, options: AdoptOptio
   const moved = tools.map(({ plan }) => plan.key);
   await finish(paths, tools, await searchKeys(paths, search.where, null, moved), options);
   if (prepared.length < plans.length) setExitCode(EXIT.failed);
+}
+
+function gatewayOf(key: Secret, { keys, tools, gateways }: Known): string | null {
+  const tool = Object.values(tools).find(({ name }) => keys.get(name)?.equals(key));
+  return gateways[tool?.gateway ?? ""]?.baseUrl ?? null;
 }
 
 /** What the person agreed to. */

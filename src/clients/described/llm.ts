@@ -2,6 +2,7 @@ import { join } from "node:path";
 import { asFields, asList } from "../../core/json.ts";
 import {
   ANY_NAME,
+  besideMoved,
   type ClientDescription,
   clientSettings,
   configFolder,
@@ -16,6 +17,7 @@ import {
   textAt,
   type Wanted,
 } from "../description.ts";
+import type { Path } from "../format.ts";
 import { providerAddress } from "../variables.ts";
 
 function llmFolder(where: Surroundings): string {
@@ -29,13 +31,18 @@ const MODELS_FILE = "extra-openai-models.yaml";
 const KEYS = clientSettings({
   files: (where) => [join(llmFolder(where), "keys.json")],
   format: "json",
-  fields: [field(["keybearer"], "key")],
+  fields: [field([/^keybearer/], "key")],
   empty: "{}\n",
   tokenIn: (text) => textAt("json", text, ["keybearer"]),
-  merge: (text, { token }) => setAll("json", text, [[["keybearer"], token]]),
+  merge: (text, { token, moved }) => setAll("json", text, [[[tokenName(moved)], token]]),
 });
 
-/** The token is in keys.json by then. */
+/** The name of the token in keys.json. Each key that was moved has one, because it may be another tool's. */
+function tokenName(moved: Path | undefined): string {
+  return moved === undefined ? "keybearer" : String(besideMoved(moved)[0]);
+}
+
+/** The token is in keys.json by then. Models that named a moved key name the token instead, and keep their ids. */
 const MODELS = clientSettings({
   files: (where) => [join(llmFolder(where), MODELS_FILE)],
   format: "yaml",
@@ -47,15 +54,26 @@ const MODELS = clientSettings({
   ],
   empty: "",
   tokenIn: () => null,
-  merge(text, { origin, model }) {
+  merge(text, { origin, model, moved }) {
     const items = itemsAt("yaml", text, []);
+    const address = `${origin}/v1`;
+    const name = tokenName(moved);
+    const repointed = items.flatMap(({ api_key_name, api_base }, at): Wanted[] => {
+      const isMoved = moved !== undefined && [moved[0], name].includes(String(api_key_name));
+      if (!isMoved || typeof api_base !== "string") return [];
+      return [
+        [[at, "api_base"], address],
+        [[at, "api_key_name"], name],
+      ];
+    });
+    if (repointed.length > 0) return setAll("yaml", text, repointed);
     const own = items.findIndex(({ model_id }) => model_id === `keybearer-${model}`);
     const at = own === -1 ? items.length : own;
     const settings: Wanted[] = [
       [[at, "model_id"], `keybearer-${model}`],
       [[at, "model_name"], model ?? ""],
-      [[at, "api_base"], `${origin}/v1`],
-      [[at, "api_key_name"], "keybearer"],
+      [[at, "api_base"], address],
+      [[at, "api_key_name"], name],
     ];
     return setAll("yaml", text, settings);
   },
