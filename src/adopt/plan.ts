@@ -75,7 +75,7 @@ function groupByUser(pair: Pair): User[] {
   const users = new Map<string, { client: ClientId; wanted: string; places: FoundKey[] }>();
   for (const place of pair.places) {
     const client = findUser(place, pair);
-    const wanted = client === PROJECT ? projectName(place) : client;
+    const wanted = client === "env-file" && isProjectEnv(place) ? projectName(place) : client;
     const user = users.get(wanted);
     if (user === undefined) users.set(wanted, { client, wanted, places: [place] });
     else user.places.push(place);
@@ -90,7 +90,7 @@ function projectName({ client, file }: FoundKey): string {
     .replace(/[^a-z0-9]+/g, "-");
   const trimmed = name.replace(/^-|-$/g, "").slice(0, MAX_NAME);
   const isName = /^[a-z]/.test(trimmed) && !AMBIGUOUS.test(trimmed);
-  return file.isProject && isName ? trimmed : client;
+  return isName ? trimmed : client;
 }
 
 const MAX_NAME = 30;
@@ -98,7 +98,7 @@ const MAX_NAME = 30;
 /** The client that a key is for: another place of the same key may say so, or the name of its variable. */
 function findUser(place: FoundKey, { places }: Pair): ClientId {
   const { client, variable } = place;
-  if (!SHARED.includes(client) || client === PROJECT || variable === null) return ownerOf(place);
+  if (!SHARED.includes(client) || isProjectEnv(place) || variable === null) return ownerOf(place);
   const known = findVariable(variable);
   const user = places.find(
     (other) => !SHARED.includes(other.client) && known?.clients.includes(other.client),
@@ -107,15 +107,18 @@ function findUser(place: FoundKey, { places }: Pair): ClientId {
 }
 
 /** The client that a key is for, as far as its place says so; else the kind of the place, such as shell. */
-export function ownerOf({ client, variable, references }: FoundKey): ClientId {
+export function ownerOf(place: FoundKey): ClientId {
+  const { client, variable, references } = place;
   if (!SHARED.includes(client) || variable === null) return client;
   const [reference] = references;
   if (reference !== undefined) return reference.client;
-  return client === PROJECT ? client : (OWNERS[findVariable(variable)?.family ?? ""] ?? client);
+  return isProjectEnv(place) ? client : (OWNERS[findVariable(variable)?.family ?? ""] ?? client);
 }
 
-/** Its key is for the project's own programs. A .env that a client reads is that client's. */
-const PROJECT = "env-file";
+/** Its key is for the project's own programs, whatever else reads it there. */
+function isProjectEnv({ client, file }: FoundKey): boolean {
+  return client === "env-file" && file.isProject;
+}
 
 /** Variables that are named after one client. Those of OpenAI are read by too many. */
 const OWNERS: Readonly<Record<string, ClientId>> = {

@@ -69,6 +69,16 @@ t.test("a project's key gets the name of its folder, also if a client has the sa
   });
 });
 
+t.test(
+  "the .env of the home folder belongs to the client that has the same key, or that is meant",
+  async (t) => {
+    t.same(await plan(t, { ".codex/config.toml": codex(KEY), ".env": variables(KEY) }), {
+      codex: [".codex/config.toml", ".env"],
+    });
+    t.same(await plan(t, { ".env": `GEMINI_API_KEY=${KEY}\n` }), { "gemini-cli": [".env"] });
+  },
+);
+
 t.test("a second key of a client gets the gateway's name behind it", async (t) => {
   const both = `${codex(KEY)}[model_providers.b]\nbase_url = "${GATEWAY}"\nexperimental_bearer_token = "${OTHER}"\n`;
   t.same(Object.keys(await plan(t, { ".codex/config.toml": both })), ["codex", "codex-main"]);
