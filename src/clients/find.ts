@@ -1,4 +1,5 @@
 import { existsSync } from "node:fs";
+import { basename, dirname } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { Secret } from "../core/secret.ts";
 import { tokenShape } from "../core/token.ts";
@@ -117,8 +118,16 @@ export interface FoundSettings {
   /** Programs that encrypt their keys or store them in a database. */
   readonly opaque: readonly { readonly client: ClientId; readonly file: DescribedFile }[];
   readonly unread: readonly UnreadFile[];
+  /** The files that are there, for each client that reads them. */
+  readonly files: readonly ThereFile[];
   /** How many files were read. */
   readonly read: number;
+}
+
+export interface ThereFile {
+  readonly client: ClientId;
+  readonly file: DescribedFile;
+  readonly order: number;
 }
 
 interface UnreadFile {
@@ -127,14 +136,11 @@ interface UnreadFile {
   readonly problem: string;
 }
 
-interface ReadFile {
-  readonly client: ClientId;
-  readonly file: DescribedFile;
+interface ReadFile extends ThereFile {
   readonly text: string;
   readonly settings: readonly Setting[];
   /** Why the file is left alone; null: it may be changed. */
   readonly problem: string | null;
-  readonly order: number;
 }
 
 /** @param held keys that keybearer holds: they are found wherever they stand in these files. */
@@ -161,7 +167,7 @@ export async function findSettings(
     }
   }
   const found = new Finder(files, reader, where, held).find();
-  return { ...found, opaque, unread: reader.unread, read: reader.count };
+  return { ...found, opaque, unread: reader.unread, files, read: reader.count };
 }
 
 type Text = Pick<ReadFile, "text" | "settings" | "problem">;
@@ -212,6 +218,45 @@ class Reader {
   }
 }
 
+/** The other files of a client that reads only one of several. */
+export interface FilesAround {
+  readonly client: ClientId;
+  /** What it reads if this one is deleted; null: nothing. */
+  readonly without: string | null;
+  /** What it reads although this one is there; null: it reads this one. */
+  readonly instead: string | null;
+}
+
+/** null: no client that is used here reads it in this way. */
+export function filesAround({ file, variable }: Place, { files }: FoundSettings): FilesAround | null {
+  const readers = variable === null ? [] : (findVariable(variable)?.clients ?? []);
+  const reader = files.find(
+    (each) =>
+      each.file.path === file.path &&
+      each.file.replacesEarlier &&
+      readers.includes(each.client) &&
+      files.some((other) => other.client === each.client && !other.file.isShared),
+  );
+  if (reader === undefined) return null;
+  const { client } = reader;
+  const folder = projectOf(file);
+  const others = files
+    .filter((each) => each.client === client && each.file.replacesEarlier)
+    .map((each) => each.file)
+    // In another project, the client reads the files of that one.
+    .filter((other) => !other.isProject || `${folder}/`.startsWith(`${projectOf(other)}/`));
+  const at = others.findIndex(({ path }) => path === file.path);
+  const instead = others.slice(at + 1).find((other) => projectOf(other) === folder);
+  return { client, without: others[at - 1]?.path ?? null, instead: instead?.path ?? null };
+}
+
+/** The folder of a project's .env or .gemini/.env; empty: it is the user's. */
+function projectOf({ path, isProject }: DescribedFile): string {
+  const folder = dirname(path);
+  if (!isProject) return "";
+  return basename(folder).startsWith(".") ? dirname(folder) : folder;
+}
+
 /** The folder that a link of this file may not lead out of: home, or that of a project elsewhere. */
 export function withinFor(path: string, { home, cwd, folders }: Surroundings): string {
   return [home, ...folders, cwd].find((folder) => path.startsWith(`${folder}/`)) ?? home;
@@ -248,7 +293,7 @@ class Finder {
     this.#used = new Set(files.filter(({ file }) => !file.isShared).map(({ client }) => client));
   }
 
-  find(): Omit<FoundSettings, "opaque" | "unread" | "read"> {
+  find(): Omit<FoundSettings, "opaque" | "unread" | "files" | "read"> {
     for (const file of this.#files) {
       this.#readFields(file);
       this.#readLogins(file);

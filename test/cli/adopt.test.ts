@@ -299,6 +299,53 @@ t.test("llm's models keep their ids, and name the token instead of the key", asy
   for (const [name, text] of Object.entries(files)) t.equal(read(name), text, name);
 });
 
+t.test(
+  "of several .env files, of which Gemini CLI reads one, adopt says what it reads without each",
+  async (t) => {
+    const keys = [canary(), canary(), canary(), canary()];
+    const gateway = await startModelList(t, ...keys);
+    const text = (at: number) => `GOOGLE_GEMINI_BASE_URL=${gateway.origin}\nGEMINI_API_KEY=${keys[at]}\n`;
+    const { home, adopt, read } = await prepare(
+      t,
+      {
+        ".env": text(0),
+        ".gemini/.env": text(1),
+        "app/.env": text(2),
+        "app/.gemini/.env": text(3),
+        "app/.git/HEAD": "ref: refs/heads/main\n",
+      },
+      EMPTY,
+    );
+    const alone = flat((await adopt([])).stdout);
+    t.match(alone, "~/.env:2 GEMINI_API_KEY (Gemini CLI reads ~/.gemini/.env instead)");
+    t.match(alone, "~/.gemini/.env:2 GEMINI_API_KEY (without this file Gemini CLI reads ~/.env)");
+    process.chdir(join(home, "app"));
+    const { stdout: inProject } = await adopt([]);
+    t.match(
+      flat(inProject),
+      "~/app/.env:2 GEMINI_API_KEY (Gemini CLI reads ~/app/.gemini/.env instead; without this file Gemini CLI reads ~/.gemini/.env)",
+    );
+    t.match(
+      flat(inProject),
+      "~/app/.gemini/.env:2 GEMINI_API_KEY (without this file Gemini CLI reads ~/app/.env)",
+    );
+    const json = JSON.parse((await adopt(["--json"])).stdout);
+    const places = json.keys.flatMap(({ places }: { places: object[] }) => places);
+    t.match(
+      places.find(({ file }: { file: string }) => file.endsWith("app/.gemini/.env")),
+      { read_without_it: join(home, "app/.env"), read_instead: null },
+    );
+
+    process.chdir(home);
+    await serveIn(t, home);
+    const { code, stdout, stderr } = await adopt(["--write", "--yes", "--store", "file"]);
+    t.equal(code, 0, stdout + stderr);
+    t.match(flat(stdout), "~/.gemini/.env:2 GEMINI_API_KEY: without this file Gemini CLI reads ~/.env");
+    for (const file of [".env", ".gemini/.env"])
+      t.match(read(file), /^GOOGLE_GEMINI_BASE_URL=http:\/\/localhost:\d+\nGEMINI_API_KEY=kb_/, file);
+  },
+);
+
 t.test("a gateway that cannot be reached leaves everything as it is", async (t) => {
   const key = canary();
   const files = { ".codex/config.toml": codexConfig(`http://127.0.0.1:${CLOSED_PORT}`, key) };

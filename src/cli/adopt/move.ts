@@ -19,7 +19,7 @@ import { canConfirm, confirm } from "../ui/prompts.ts";
 import { setExitCode } from "../ui/stdio.ts";
 import { checkTools, ensureRunning, finish } from "./finish.ts";
 import { findOrigin, type Prepared, prepareTool, readKnown } from "./prepare.ts";
-import { describePlace } from "./print.ts";
+import { describePlace, fileOrder } from "./print.ts";
 import { type AdoptOptions, holdsKeys, type Search, searchKeys } from "./search.ts";
 
 /* `keybearer adopt --write`: shows each change and asks, then stores keys, writes clients' settings and shows that they work. */
@@ -102,6 +102,10 @@ async function chooseMoves(
     if (other !== undefined) {
       notice(`${other.path} of a project would have to change, too. nothing of this key is changed`);
       continue;
+    }
+    for (const place of places) {
+      const order = fileOrder(place, found, where.home);
+      if (order !== null) printText(`${describePlace(place, where.home)}: ${order}`);
     }
     for (const loser of losers)
       printText(`${describePlace(loser, where.home)} is removed: it would be sent beside the token`);

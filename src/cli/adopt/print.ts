@@ -1,8 +1,15 @@
 import type { Inventory, ReportedKey } from "../../adopt/inventory.ts";
 import type { TraceReport } from "../../adopt/traces.ts";
 import { isVariableFormat } from "../../clients/description.ts";
-import type { FoundKey, FoundSettings, Place, ShapedKey } from "../../clients/find.ts";
+import {
+  type FoundKey,
+  type FoundSettings,
+  filesAround,
+  type Place,
+  type ShapedKey,
+} from "../../clients/find.ts";
 import type { Path } from "../../clients/format.ts";
+import { findClient } from "../../clients/table.ts";
 import { advice } from "../../core/advice.ts";
 import { shortenHome } from "../../core/display.ts";
 import type { Secret } from "../../core/secret.ts";
@@ -88,13 +95,13 @@ function moveLines(report: Report, width: number): readonly string[] {
   ]);
 }
 
-function moveRows({ inventory, home }: Report): Row[] {
+function moveRows({ inventory, found, home }: Report): Row[] {
   return inventory.pairs.flatMap(({ key, baseUrl, places }) =>
     places.map((place, at) => ({
       key: at === 0 ? key.fingerprint : "",
       address: at === 0 ? baseUrl : "",
       client: at > 0 && places[at - 1]?.client === place.client ? "" : place.client,
-      place: `${describePlace(place, home)}${winsNote(place, inventory)}`,
+      place: `${describePlace(place, home)}${winsNote(place, inventory)}${inBrackets(fileOrder(place, found, home))}`,
     })),
   );
 }
@@ -105,6 +112,23 @@ function winsNote({ client, variable }: FoundKey, { pairs }: Inventory): string 
     places.some((other) => other.variable === variable && !isVariableFormat(other.file.format)),
   );
   return client === "shell" && variable !== null && isInSettings ? "   (wins in a terminal)" : "";
+}
+
+function inBrackets(note: string | null): string {
+  return note === null ? "" : `   (${note})`;
+}
+
+/** What is read if a file goes that hides others; null: no other file depends on it. */
+export function fileOrder(place: FoundKey, found: FoundSettings, home: string): string | null {
+  const around = filesAround(place, found);
+  if (around === null) return null;
+  const { client, without, instead } = around;
+  const name = findClient(client)?.name ?? client;
+  const parts = [
+    ...(instead === null ? [] : [`${name} reads ${shortenHome(instead, home)} instead`]),
+    ...(without === null ? [] : [`without this file ${name} reads ${shortenHome(without, home)}`]),
+  ];
+  return parts.length === 0 ? null : parts.join("; ");
 }
 
 function columns(rows: readonly Row[]) {
@@ -161,13 +185,19 @@ function indent(text: string): string {
 }
 
 export function reportJson({ found, inventory, traces }: Report): unknown {
-  const place = ({ client, file, path, line, variable }: FoundKey) => ({
-    client,
-    file: file.path,
-    line,
-    field: fieldName(path),
-    variable,
-  });
+  const place = (key: FoundKey) => {
+    const { client, file, path, line, variable } = key;
+    const { without = null, instead = null } = filesAround(key, found) ?? {};
+    return {
+      client,
+      file: file.path,
+      line,
+      field: fieldName(path),
+      variable,
+      read_without_it: without,
+      read_instead: instead,
+    };
+  };
   return {
     keys: inventory.pairs.map(({ key, baseUrl, places }) => ({
       key: key.fingerprint,
