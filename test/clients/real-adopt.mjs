@@ -148,6 +148,13 @@ weak-model: openai/${MODEL}
     }),
     args: ["-m", "gw-$MODEL", PROMPT],
   },
+  goose: {
+    model: MODEL,
+    files: ({ root, key }) => ({
+      ".config/goose/config.yaml": `# mine\nGOOSE_PROVIDER: openai\nGOOSE_MODEL: ${MODEL}\nOPENAI_HOST: ${root}\nGOOSE_DISABLE_KEYRING: true\nGOOSE_TELEMETRY_ENABLED: false\nextensions: {}\n`,
+      ".config/goose/secrets.yaml": `OPENAI_API_KEY: ${key}\n`,
+    }),
+  },
   pi: {
     model: MODEL,
     files: ({ v1, key }) => ({

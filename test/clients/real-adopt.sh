@@ -1,5 +1,5 @@
 #!/bin/sh
-# Moves the keys of twelve real clients with `keybearer adopt`, in a home folder that has them as people have them, and
+# Moves the keys of thirteen real clients with `keybearer adopt`, in a home folder that has them as people have them, and
 # prints a table: whether each client answers with its bare key, whether it answers through keybearer afterwards, and whether
 # `adopt --undo` gave its files back byte for byte. The whole home folder is searched for the keys in between: only
 # keybearer's own store may have them. Not a part of npm test.

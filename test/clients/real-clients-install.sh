@@ -1,6 +1,6 @@
 # Installs real clients into $folder/<client>, for real-clients.sh and real-adopt.sh, which read this file with `.`
 
-all="claude-code codex opencode qwen-code gemini-cli copilot-cli cline-cli continue pi aider llm kilo-code"
+all="claude-code codex opencode qwen-code gemini-cli copilot-cli cline-cli continue pi aider llm goose kilo-code"
 
 install() {
   [ ! -e "$folder/$1/installed" ] || return 0
@@ -15,6 +15,8 @@ install() {
     cline-cli) from_npm "$1" cline ;;
     continue) from_npm "$1" @continuedev/cli ;;
     pi) from_npm "$1" @mariozechner/pi-coding-agent ;;
+    # Its program for Linux on x64. Other machines have packages of their own.
+    goose) from_npm "$1" @aaif/goose-binary-linux-x64 ;;
     # 7.8.1 was published without its Linux binaries.
     kilo-code) from_npm "$1" @kilocode/cli@7.7.7 ;;
     aider) from_pip "$1" aider-chat ;;

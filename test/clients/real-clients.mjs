@@ -76,6 +76,12 @@ export const CLIENTS = {
     bigArgs: ["--no-git", "--yes-always", "--no-check-update", "--message-file", "$BIG"],
   },
   llm: { bin: "bin/llm", args: ["-m", "keybearer-$MODEL", PROMPT], bigArgs: ["-m", "keybearer-$MODEL"] },
+  goose: {
+    bin: "node_modules/.bin/goose-binary-linux-x64",
+    args: ["run", "--no-session", "-t", PROMPT],
+    bigArgs: ["run", "--no-session", "-i", "-"],
+    written: true,
+  },
   "kilo-code": { bin: "node_modules/.bin/kilo", args: ["run", PROMPT], bigArgs: ["run"] },
 };
 
