@@ -82,6 +82,9 @@ function editText<Each extends Assignment>(
   if (found === undefined) return wanted === undefined ? text : syntax.add(text, name, wanted, near);
   const before = text.slice(found.start, found.end);
   if (before.includes("\n")) return null;
+  // With quotes around parts of it, it could not be written again as it was.
+  if (/['"]/.test(before) && found.value !== null && writeLike(before, found.value, syntax) !== before)
+    return null;
   if (wanted === undefined) return syntax.remove(text, found);
   const written = writeLike(before, wanted, syntax);
   return written === null ? null : splice(text, found.start, found.end, written);

@@ -416,7 +416,17 @@ class Finder {
     const references = this.#references.filter(({ name }) => name === key.variable);
     const address =
       key.field === null ? this.#addressOfVariable(bare, references) : this.#addressOfField(bare, key.field);
-    return { ...key, references, slot: this.#slotFor(bare), address };
+    const problem = key.problem ?? this.#editProblem(bare);
+    return { ...key, problem, references, slot: this.#slotFor(bare), address };
+  }
+
+  /** Why a key cannot be changed the way it is written; null: it can. */
+  #editProblem({ file, path, field }: BareKey): string | null {
+    const text = this.#reader.textOf(file.path);
+    if (text === null || file.format === "text" || file.byHand !== null || field?.move === "by hand")
+      return null;
+    const edited = formatFor(file.format).set(text, path, field?.move === "rewrite" ? undefined : "kb_");
+    return edited.ok ? null : edited.problem;
   }
 
   #slotFor({ client, file, field, names, variable, path }: BareKey): Path | null {

@@ -99,7 +99,9 @@ const BARE = /^[^\s\p{Cc}'"`$\\*?[\]{}()<>|&;~!^]*$/u;
 /** zsh puts the path of ls in the place of =ls, and older fish a number in that of %self. */
 const EXPANDED = /(?:^|:)=|^%/;
 
-/** Only what is one word, in quotes as a whole or not at all. */
+const QUOTED_PART = /'[^'\p{Cc}]*'|"[^"$`\\\p{Cc}]*"/u;
+
+/** A word that a shell takes as it is: in quotes as a whole, not at all, or in parts. */
 function literalValue(written: string, dialect: ShellDialect): string | null {
   const quoted = SINGLE_QUOTED.exec(written) ?? DOUBLE_QUOTED.exec(written);
   const [, value] = quoted ?? [];
@@ -107,7 +109,22 @@ function literalValue(written: string, dialect: ShellDialect): string | null {
   if (value !== undefined) return dialect === "fish" && value.includes("\\") ? null : value;
   // In fish a variable without a value is an empty list.
   if (written === "" && dialect === "fish") return null;
-  return BARE.test(written) && !EXPANDED.test(written) ? written : null;
+  if (BARE.test(written)) return EXPANDED.test(written) ? null : written;
+  return joinedValue(written, dialect);
+}
+
+/** sk-abc of "sk-"abc. */
+function joinedValue(written: string, dialect: ShellDialect): string | null {
+  let value = "";
+  let rest = written;
+  for (let part = QUOTED_PART.exec(rest); part !== null; part = QUOTED_PART.exec(rest)) {
+    value += rest.slice(0, part.index) + part[0].slice(1, -1);
+    const bare = rest.slice(0, part.index);
+    if (!BARE.test(bare) || EXPANDED.test(bare)) return null;
+    if (dialect === "fish" && part[0].includes("\\")) return null;
+    rest = rest.slice(part.index + part[0].length);
+  }
+  return BARE.test(rest) && !EXPANDED.test(rest) ? value + rest : null;
 }
 
 /** A command beside one of these decides whether another one runs, or the other way round. */

@@ -259,6 +259,7 @@ t.test("files that are not ours to change are reported with the reason", async (
   const { home, adopt } = await prepare(t, {
     ".codex/config.toml": codexConfig("ftp://gateway.example.com", key),
   });
+  writeFileSync(join(home, ".zshrc"), `export GEMINI_API_KEY="${key.slice(0, 5)}"${key.slice(5)}\n`);
   mkdirSync(join(home, ".claude"));
   symlinkSync(join(outside, "settings.json"), join(home, ".claude/settings.json"));
   const { code, stdout } = await adopt([]);
@@ -268,6 +269,7 @@ t.test("files that are not ours to change are reported with the reason", async (
     /~\/\.claude\/settings\.json env\.ANTHROPIC_AUTH_TOKEN: .* is a link that leads out of/,
   );
   t.match(flat(stdout), /~\/\.codex\/config\.toml .*: its address cannot be a gateway/);
+  t.match(flat(stdout), /~\/\.zshrc:1 GEMINI_API_KEY: the way it is written, .* change it by hand/);
   t.notMatch(stdout, "next:");
 });
 

@@ -69,6 +69,17 @@ for (const [name, format, file] of [
   });
 }
 
+t.test("a value with quotes around parts of it is known, and left to a person", (t) => {
+  const text = "export A=\"sk-\"ab'c'\n";
+  t.equal(SH.at(text, ["A", 0]), "sk-abc");
+  t.equal(FISH.at("set -gx A sk-'ab'\n", ["A", 0]), "sk-ab");
+  for (const value of ["kb_x", undefined])
+    t.match(SH.set(text, ["A", 0], value), { ok: false, problem: /change it by hand/ });
+  for (const other of ["'a'\\''b'", "'a'$B", "a'b", '"a"$(b)', "'a'=ls"])
+    t.notOk(SH.at(`A=${other}\n`, ["A", 0]), other);
+  t.end();
+});
+
 t.test("a new variable is written like the one beside it", (t) => {
   const add = (text: string, near: Path = ["A", 0]) => set(text, ["N", 0], "z", near);
   t.equal(add("export A=x # c\nB=y\n"), "export A=x # c\nexport N=z\nB=y\n");
