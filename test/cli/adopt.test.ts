@@ -297,6 +297,31 @@ t.test("llm's models keep their ids, and name the token instead of the key", asy
   const answer = await fetch(`${address}/models`, { headers: { authorization: `Bearer ${token}` } });
   t.equal(answer.status, 200);
   t.same(filesWith(home, key), []);
+
+  // As a run leaves it that was killed before the last write.
+  writeFileSync(join(home, keys), read(keys).replace("{", `{ "gw": "${key}",`));
+  t.equal((await adopt([])).code, 1);
+  const again = await adopt(["--write", "--yes", "--store", "file"]);
+  t.equal(again.code, 0, again.stdout + again.stderr);
+  t.same(filesWith(home, key), []);
+  t.match(
+    read(models),
+    /^# mine\n- model_id: good # best\n {2}model_name: x\n {2}api_base: "http:\/\/localhost/,
+  );
+  t.notMatch(read(models), "keybearer-null");
+});
+
+t.test("what adopt changed for llm goes back to the byte", async (t) => {
+  const key = canary();
+  const gateway = await startModelList(t, key);
+  const files = {
+    ".config/io.datasette.llm/keys.json": `{\n  "gw": "${key}"\n}`,
+    ".config/io.datasette.llm/extra-openai-models.yaml": `- {model_id: small, model_name: y, api_base: ${gateway.origin}/v1, api_key_name: gw} # fast\n`,
+  };
+  const { home, adopt, read } = await prepare(t, files, EMPTY);
+  await serveIn(t, home);
+  t.equal((await adopt(["--write", "--yes", "--store", "file"])).code, 0);
+  t.match(read(".config/io.datasette.llm/extra-openai-models.yaml"), /localhost.*keybearer-gw\} # fast/);
   t.equal((await adopt(["--undo", "--yes"])).code, 0);
   for (const [name, text] of Object.entries(files)) t.equal(read(name), text, name);
 });

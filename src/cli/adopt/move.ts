@@ -25,14 +25,13 @@ import { type AdoptOptions, holdsKeys, type Search, searchKeys } from "./search.
 /* `keybearer adopt --write`: shows each change and asks, then stores keys, writes clients' settings and shows that they work. */
 
 export async function moveKeys(paths: Paths, given: Search, options: AdoptOptions): Promise<void> {
+  if (!holdsKeys(given)) return print("no key is left to move");
   const known = await readKnown(paths);
   if (known === null) return;
   const inventory = withHalfMoved(given.inventory, given.found, (key) => gatewayOf(key, known));
   const search = { ...given, inventory };
-  if (search.inventory.pairs.length === 0) {
-    if (!holdsKeys(search)) return print("no key is left to move");
+  if (inventory.pairs.length === 0)
     return fail(`the keys that are left are moved by hand: ${advice.adopt()}`, EXIT.failed);
-  }
   if (!canConfirm(advice.adoptWrite(), options)) return;
   const { found } = search;
   const losers = findLosers(
