@@ -85,12 +85,12 @@ function groupByUser(pair: Pair): User[] {
 
 /** The folder of a project's .env, as the name of a tool. */
 function projectName({ client, file }: FoundKey): string {
-  const name = basename(dirname(file.path))
-    .toLowerCase()
-    .replace(/[^a-z0-9]+/g, "-");
-  const trimmed = name.replace(/^-|-$/g, "").slice(0, MAX_NAME);
-  const isName = /^[a-z]/.test(trimmed) && !AMBIGUOUS.test(trimmed);
-  return isName ? trimmed : client;
+  const words =
+    basename(dirname(file.path))
+      .toLowerCase()
+      .match(/[a-z0-9]+/g) ?? [];
+  const name = words.join("-").slice(0, MAX_NAME).replace(/-$/, "");
+  return /^[a-z]/.test(name) && !AMBIGUOUS.test(name) ? name : client;
 }
 
 const MAX_NAME = 30;

@@ -352,7 +352,7 @@ export async function takeBackRecord(
     printDiff(redactedDiff(file.path, file.found?.text ?? null, plan.text));
   for (const { written, plan } of planned) {
     const note = ({ path }: { readonly path: Path }, what: string) =>
-      printNote({ what: `${fieldName(written.format, path)} ${what}`, next: null });
+      printNote({ what: `${settingName(written.format, path)} ${what}`, next: null });
     for (const field of plan.left) note(field, "was changed since, and stays as it is");
     for (const field of plan.lost) note(field, "does not get its key back, which is not stored any more");
     for (const field of plan.restored)
@@ -396,7 +396,7 @@ const APPLIED: Readonly<Record<ClientId, string>> = {
 };
 
 /** A variable has no number for a person. */
-function fieldName(format: Format, path: Path): string {
+function settingName(format: Format, path: Path): string {
   return isVariableFormat(format) ? String(path[0]) : path.join(".");
 }
 
