@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { lstatSync, mkdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -21,18 +20,11 @@ import {
   ownPlace,
   storeKey,
 } from "../keys/stored-keys.ts";
-import type { ClientId, FieldSet, Surroundings } from "./description.ts";
+import type { ClientId, Surroundings } from "./description.ts";
 import type { Format, Path } from "./format.ts";
-import { DESCRIPTIONS, emptyText, findFile, type KnownFile, settingsOf } from "./settings-files.ts";
+import { DESCRIPTIONS, emptyText, findFile, type KnownFile } from "./settings-files.ts";
 import { findClient } from "./table.ts";
-import {
-  type Before,
-  type Change,
-  type ChangedField,
-  describeChange,
-  digest,
-  type FileKind,
-} from "./undo.ts";
+import { type Before, type Change, type ChangedField, digest, type FileKind } from "./undo.ts";
 
 /** Where an old key is, and its digest. The whole record is the salt: with another address in it, the key is not found. */
 export interface StoredKey {
@@ -64,11 +56,12 @@ export interface Write {
 
 export interface UndoRecord extends Write {
   readonly id: string;
-  /** Of an earlier version, its digests cover less. */
-  readonly version: 2 | 3;
   /** In the order in which they were written. */
   readonly files: readonly WrittenFile<StoredKey>[];
 }
+
+/** The version of a record's form. */
+const VERSION = 3;
 
 const MAX_RECORDS = 5;
 const MAX_BYTES = 4_000_000;
@@ -94,21 +87,19 @@ export class UndoStore {
   /** Rejects if the keys or the record cannot be stored. */
   async add(write: Write, files: readonly WrittenFile<string>[]): Promise<UndoRecord> {
     const { client } = write;
-    const taken = new Set([...this.#ids(client, "json"), ...this.#ids(client, "old")]);
+    const taken = new Set(this.#ids(client));
     let now = Date.now();
     while (taken.has(idFor(client, now))) now += 1;
     const record = await this.#save(idFor(client, now), write, files);
     // A record with a key that only we have is kept: it may be the person's only copy.
-    const older = this.#ids(client, "json").filter(
-      (id) => id !== record.id && this.#isExpendable(id, client),
-    );
+    const older = this.#ids(client).filter((id) => id !== record.id && this.#isExpendable(id, client));
     for (const id of older.slice(0, -(MAX_RECORDS - 1))) await this.#delete(id);
     return record;
   }
 
   /** The newest record of a client; null: there is none. Rejects if it cannot be used. */
   async newest(client: ClientId): Promise<UndoRecord | null> {
-    const id = this.#ids(client, "json").at(-1);
+    const id = this.#ids(client).at(-1);
     return id === undefined ? null : this.#read(id, client);
   }
 
@@ -121,7 +112,7 @@ export class UndoStore {
     const problems: string[] = [];
     const clients = client === null ? DESCRIPTIONS.map((each) => each.client) : [client];
     for (const each of clients) {
-      for (const id of this.#ids(each, "json")) {
+      for (const id of this.#ids(each)) {
         try {
           records.push(this.#read(id, each));
         } catch (error) {
@@ -168,35 +159,12 @@ export class UndoStore {
   async remove(record: UndoRecord, keptKeys: readonly StoredKey[] = []): Promise<void> {
     const { id, client } = record;
     await this.#delete(id);
-    const others = this.#ids(client, "json").flatMap((other) => this.#keysOf(other, client));
+    const others = this.#ids(client).flatMap((other) => this.#keysOf(other, client));
     for (const key of storedKeys(record)) {
       const isNeeded = [...others, ...keptKeys].some(({ place }) => isSameSource(place, key.place));
       if (isNeeded || !isUndoPlace(key.place, client) || (await isNamed(this.#paths, key.place))) continue;
       // If it stays, it is only a leftover, and the next write may use it again.
       await forgetKey(key.place, { env: this.#env });
-    }
-  }
-
-  /**
-   * Turns records of earlier versions, which are copies of the whole file with a key in it, into ones without.
-   * @param files the client's own files. @param current what is in the one of them that exists.
-   */
-  async convertOld(client: ClientId, files: readonly string[], current: string | null): Promise<void> {
-    let after = current;
-    for (const id of this.#ids(client, "json").toReversed()) {
-      const old = oldFacts(this.#readText(`${id}.json`));
-      if (old === null || after === null || !files.includes(old.file) || plainDigest(after) !== old.written)
-        return;
-      const before = old.existed ? this.#readText(`${id}.old`) : null;
-      const settings: FieldSet = settingsOf(client, this.#where);
-      const described = describeChange(settings, before, after);
-      // It would change other settings than a write does. A person can still look at it.
-      if (!described.ok) return;
-      const { tool, file, existed, mode, tokenHash } = old;
-      const written = { file, format: settings.format, existed, mode, change: described.change };
-      await this.#save(id, { by: "use", client, tool, tokenHash }, [written]);
-      await rm(join(this.#folder, `${id}.old`), { force: true });
-      after = before;
     }
   }
 
@@ -219,7 +187,7 @@ export class UndoStore {
       stored.push({ ...file, change: { ...file.change, fields } });
     }
     // The digests come last, because they cover all the rest.
-    const open: UndoRecord = { id, version: 3, ...write, files: stored };
+    const open: UndoRecord = { id, ...write, files: stored };
     const seal = sealOf(open);
     const withDigest = (before: Before<StoredKey>): Before<StoredKey> => {
       const text = before === null || "value" in before ? undefined : keys.get(before.key);
@@ -236,7 +204,10 @@ export class UndoStore {
         },
       })),
     };
-    await writePrivateFile(join(this.#folder, `${id}.json`), `${JSON.stringify(record, null, 1)}\n`);
+    await writePrivateFile(
+      join(this.#folder, `${id}.json`),
+      `${JSON.stringify({ version: VERSION, ...record }, null, 1)}\n`,
+    );
     return record;
   }
 
@@ -275,10 +246,6 @@ export class UndoStore {
   #read(id: string, client: ClientId): UndoRecord {
     const name = join(this.#folder, `${id}.json`);
     const text = this.#readText(`${id}.json`);
-    if (oldFacts(text) !== null)
-      throw new Error(
-        `${name} is of an earlier version, and the settings were changed since. the old ones are in ${join(this.#folder, `${id}.old`)}: copy what you need, then delete both`,
-      );
     const record = text === null ? null : this.#parse(id, text, client);
     if (record === null) throw new Error(`${name} is damaged, and was not used: delete it`);
     return record;
@@ -317,12 +284,11 @@ export class UndoStore {
 
   async #delete(id: string): Promise<void> {
     await rm(join(this.#folder, `${id}.json`), { force: true });
-    await rm(join(this.#folder, `${id}.old`), { force: true });
   }
 
   /** Oldest first. */
-  #ids(client: ClientId, extension: "json" | "old"): string[] {
-    const pattern = new RegExp(`^(${client}-\\d{4}-[\\d-]+T[\\d-]+Z)\\.${extension}$`);
+  #ids(client: ClientId): string[] {
+    const pattern = new RegExp(`^(${client}-\\d{4}-[\\d-]+T[\\d-]+Z)\\.json$`);
     return namesIn(this.#folder)
       .flatMap((name) => pattern.exec(name)?.[1] ?? [])
       .toSorted();
@@ -359,16 +325,7 @@ export function recordedClients(): readonly ClientId[] {
 }
 
 /** Everything in a record that decides what --undo does. */
-function sealOf({ version, by, client, tool, tokenHash, files }: UndoRecord): string {
-  const placeOf = (before: Before<StoredKey>) =>
-    before !== null && "key" in before ? { place: before.key.place } : before;
-  const [first] = files;
-  if (version === 2 && first !== undefined) {
-    const { file, existed, mode, change } = first;
-    const facts = change.fields.map(({ path, before, after, made }) => [path, placeOf(before), after, made]);
-    const { salt, written } = change;
-    return JSON.stringify([client, tool, file, existed, mode, tokenHash, salt, written, facts]);
-  }
+function sealOf({ by, client, tool, tokenHash, files }: UndoRecord): string {
   const facts = files.map(({ file, format, existed, mode, change: { salt, written, fields } }) => [
     [file, format, existed, mode, salt, written],
     fields.map(({ path, holds, before, after, made }) => [
@@ -376,7 +333,7 @@ function sealOf({ version, by, client, tool, tokenHash, files }: UndoRecord): st
       before !== null && "key" in before ? [before.key.place, before.around] : before,
     ]),
   ]);
-  return JSON.stringify([version, by, client, tool, tokenHash, facts]);
+  return JSON.stringify([VERSION, by, client, tool, tokenHash, facts]);
 }
 
 /** A store takes only what looks like a key. Anything else is stored as hex. */
@@ -395,10 +352,6 @@ function idFor(client: ClientId, now: number): string {
   return `${client}-${new Date(now).toISOString().replace(/[:.]/g, "-")}`;
 }
 
-function plainDigest(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
-}
-
 // Records are input: every program of this user can write one.
 
 const DIGEST = /^[0-9a-f]{64}$/;
@@ -414,27 +367,23 @@ class OtherFile extends Error {}
 /** null: keybearer would not write such a record for this client. Throws OtherFile. */
 function parseRecord(id: string, text: string, client: ClientId, deps: ParseDeps): UndoRecord | null {
   const fields = asFields(parseObject(text));
-  const { version, client: of, tool, tokenHash } = fields;
-  // Version 2 knew one file, and the fields of `use --write` only.
-  const isOld = version === 2;
-  const by = isOld ? "use" : fields.by;
-  const list = isOld ? [fields] : asList(fields.files);
-  if (!(isOld || version === 3) || of !== client || typeof tool !== "string") return null;
+  const { version, client: of, by, tool, tokenHash } = fields;
+  const list = asList(fields.files);
+  if (version !== VERSION || of !== client || typeof tool !== "string") return null;
   if (!(tokenHash === null || isDigest(tokenHash)) || !(by === "use" || by === "adopt")) return null;
   if (list.length === 0 || list.length > MAX_FILES) return null;
   const files: WrittenFile<StoredKey>[] = [];
   for (const item of list) {
-    const file = parseFile(asFields(item), client, isOld, deps);
+    const file = parseFile(asFields(item), client, deps);
     if (file === null) return null;
     files.push(file);
   }
-  return { id, version: isOld ? 2 : 3, by, client, tool, tokenHash, files };
+  return { id, by, client, tool, tokenHash, files };
 }
 
 function parseFile(
   { file, format, existed, mode, change }: JsonObject,
   client: ClientId,
-  isOld: boolean,
   { paths, where }: ParseDeps,
 ): WrittenFile<StoredKey> | null {
   const { salt, written, fields, layout } = asFields(change);
@@ -448,10 +397,10 @@ function parseFile(
     const what = `the last write was to ${escapeControlChars(file)}, which ${name} does not read here`;
     throw new OtherFile(`${what}; nothing changed`);
   }
-  if (!isOld && format !== known.format) return null;
+  if (format !== known.format) return null;
   const parsed: ChangedField<StoredKey>[] = [];
   for (const item of fields) {
-    const field = parseField(asFields(item), known, isOld, paths);
+    const field = parseField(asFields(item), known, paths);
     if (field === null) return null;
     parsed.push(field);
   }
@@ -461,7 +410,6 @@ function parseFile(
 function parseField(
   { path, holds, before, after, made }: JsonObject,
   known: KnownFile,
-  isOld: boolean,
   paths: Paths,
 ): ChangedField<StoredKey> | null {
   if (!isPath(path) || !(after === null || isDigest(after)) || !isCount(made) || made >= path.length)
@@ -469,13 +417,13 @@ function parseField(
   const { key, value } = asFields(before);
   // A variable that only the client's own settings name may get back a key, and nothing that a record says.
   const field = known.field(path, key !== undefined);
-  if (field === null || !(isOld || holds === field.holds)) return null;
+  if (field === null || holds !== field.holds) return null;
   const common = { path, holds: field.holds, after, made };
   if (before === null) return { ...common, before };
   if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
     return key === undefined ? { ...common, before: { value } } : null;
   const { place, digest } = asFields(key);
-  const around = isOld ? ["", ""] : asFields(before).around;
+  const { around } = asFields(before);
   if (!isPlace(place, paths) || !isDigest(digest) || !isAround(around, field.within)) return null;
   return { ...common, before: { key: { place, digest }, around } };
 }
@@ -514,27 +462,4 @@ function isCount(value: unknown): value is number {
 
 function isDigest(value: unknown): value is string {
   return typeof value === "string" && DIGEST.test(value);
-}
-
-interface OldFacts {
-  readonly tool: string;
-  readonly file: string;
-  readonly existed: boolean;
-  readonly mode: number;
-  readonly written: string;
-  readonly tokenHash: string | null;
-}
-
-/** What an earlier version wrote beside its copy of the file; null: it is something else. */
-function oldFacts(text: string | null): OldFacts | null {
-  const { version, tool, file, existed, mode, written, tokenHash = null } = asFields(parseObject(text ?? ""));
-  const isOld =
-    version === 1 &&
-    typeof tool === "string" &&
-    typeof file === "string" &&
-    typeof existed === "boolean" &&
-    isCount(mode) &&
-    isDigest(written) &&
-    (tokenHash === null || isDigest(tokenHash));
-  return isOld ? { tool, file, existed, mode: mode & 0o777, written, tokenHash } : null;
 }

@@ -1,4 +1,3 @@
-import { createHash, createHmac } from "node:crypto";
 import {
   chmodSync,
   chownSync,
@@ -472,77 +471,6 @@ t.test("five records of a client are kept, and each undo leads to the one before
     t.equal(read(path(".codex/config.toml")), texts[at]);
   }
   t.match(await use("codex", "--undo", "--yes"), { code: 1, stderr: /nothing to undo/ });
-});
-
-t.test(
-  "a copy of the whole file that an earlier version kept becomes a record without the key",
-  async (t) => {
-    const key = "sk-0123456789abcdefghijklmnop";
-    const old = `{"env":{"ANTHROPIC_AUTH_TOKEN":"${key}"}}`;
-    const now = '{"env":{"ANTHROPIC_AUTH_TOKEN":"kb_x","ANTHROPIC_BASE_URL":"http://localhost:5397"}}';
-    const { put, use, undoFiles, path } = await prepare(t);
-    const file = put(".claude/settings.json", now);
-    const id = "claude-code-2026-11-01T10-00-00-000Z";
-    const facts = { version: 1, tool: "claude-code", file, existed: true, mode: 0o600, tokenHash: null };
-    const keep = (before: string, at = file) => {
-      put(`state/undo/${id}.old`, before);
-      const written = createHash("sha256").update(now).digest("hex");
-      put(`state/undo/${id}.json`, JSON.stringify({ ...facts, file: at, written }));
-    };
-    keep('{"hooks":{"a":"evil"}}');
-    t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /of an earlier version/ });
-    keep(old, put(".profile", now));
-    t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /of an earlier version/ });
-    t.equal(read(path(".profile")), now, "no other file is written");
-    keep(old);
-    t.match(await use("claude-code", "--undo"), { code: 2 });
-    t.same(undoFiles(), [`${id}.json`], "the copy is gone");
-    t.equal(scanned(read(path(`state/undo/${id}.json`)), key), 0);
-    t.match(await use("claude-code", "--undo", "--yes"), { code: 0 });
-    t.equal(read(file), old);
-  },
-);
-
-t.test("a record of the version before, which knew one file, is taken back", async (t) => {
-  const { put, use, undoFiles, path } = await prepare(t);
-  const key = "sk-0123456789abcdefghijklmnop";
-  const old = `{"env":{"ANTHROPIC_BASE_URL":"https://gw.example.com","ANTHROPIC_AUTH_TOKEN":"${key}"}}`;
-  const file = put(".claude/settings.json", old);
-  await use("claude-code", "--write", "--yes");
-  const [name = ""] = undoFiles();
-  const record = path(`state/undo/${name}`);
-  const { id, client, tool, tokenHash, files } = JSON.parse(read(record));
-  const { existed, mode, change } = files[0];
-  const { salt, written, layout } = change;
-  const fields = change.fields.map(({ holds: _, before, ...field }: ReturnType<typeof JSON.parse>) => ({
-    ...field,
-    before: before?.key === undefined ? before : { key: before.key },
-  }));
-  const facts = fields.map(({ path, before, after, made }: ReturnType<typeof JSON.parse>) => [
-    path,
-    before?.key === undefined ? before : { place: before.key.place },
-    after,
-    made,
-  ]);
-  const seal = JSON.stringify([client, tool, file, existed, mode, tokenHash, salt, written, facts]);
-  const digest = createHmac("sha256", seal).update(key).digest("hex");
-  for (const { before } of fields) if (before?.key !== undefined) before.key.digest = digest;
-  const change2 = { salt, written, fields, layout };
-  const text = JSON.stringify({
-    version: 2,
-    id,
-    client,
-    tool,
-    file,
-    existed,
-    mode,
-    tokenHash,
-    change: change2,
-  });
-  writeFileSync(record, text);
-  t.match(await use("claude-code", "--undo", "--yes"), { code: 0 });
-  t.equal(read(file), old);
-  t.same(undoFiles(), []);
 });
 
 t.test("a record that is damaged, or a link, is not used", async (t) => {

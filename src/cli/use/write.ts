@@ -228,8 +228,6 @@ async function writeAll(
   }
   const tokenHash = newToken === null ? null : hashToken(newToken);
   try {
-    for (const { settings, file } of files)
-      await store.convertOld(client, settings.files(where), file.found?.text ?? null);
     const record = await store.add({ by: "use", client, tool: tool.name, tokenHash }, written);
     const added = newToken === null ? null : await addToken(paths.config, tool.name, client, newToken);
     const done = added?.ok === false ? added : await replaceAll(files);
@@ -305,7 +303,7 @@ export async function undoSettings(
 ): Promise<void> {
   const where = surroundings();
   const store = new UndoStore(paths, where);
-  const record = await newestRecord(store, client.id, where).catch(errorMessage);
+  const record = await store.newest(client.id).catch(errorMessage);
   if (typeof record === "string") return fail(record, EXIT.failed);
   if (record === null)
     return fail(`there is nothing to undo: ${client.name} was not set up with --write`, EXIT.failed);
@@ -411,19 +409,6 @@ function resultText({ written, file, plan }: PlannedFile): string {
   if (plan.text === null) return `${file.path} is removed, as it was not there before`;
   const isAsBefore = plan.left.length === 0 && written.existed;
   return `${file.path} ${isAsBefore ? "is as it was before" : "has its other settings back"}`;
-}
-
-/** null: there is none. Rejects if it cannot be used. */
-async function newestRecord(
-  store: UndoStore,
-  client: ClientId,
-  where: Surroundings,
-): Promise<UndoRecord | null> {
-  for (const settings of findDescription(client)?.writes(where) ?? []) {
-    const read = await openFirst(settings, where);
-    if (read.ok) await store.convertOld(client, settings.files(where), read.file.found?.text ?? null);
-  }
-  return store.newest(client);
 }
 
 function failedWith(problem: string): { readonly ok: false; readonly problem: string } {
