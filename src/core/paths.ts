@@ -20,8 +20,6 @@ export interface Paths {
   readonly index: string;
   /** Console rows and verdicts. */
   readonly mirror: string;
-  /** The usage log of versions before the journal. */
-  readonly oldUsage: string;
   /** When each token was last used. */
   readonly tokenUses: string;
   /** The sessions of console logins. */
@@ -72,7 +70,6 @@ export function findPaths(options: PathOptions): Paths {
     usage: join(state, "usage"),
     index: join(state, "index.db"),
     mirror: join(state, "mirror.db"),
-    oldUsage: join(state, "usage.db"),
     tokenUses: join(state, "token-uses.json"),
     consoles: join(state, "consoles.json"),
     keyCalls: join(state, "key-calls.json"),

@@ -16,9 +16,8 @@ export function createTrust(paths: Paths, clock: Clock): Trust {
  * Whether a config.yaml was served here before, judged by everything but trust.json. The sandbox leaves a usage log and changes
  * of keys, too, and `doctor` an empty index.
  */
-function servedBefore({ state, usage, oldUsage, consoles, keyChanges, index }: Paths): boolean {
-  if ([oldUsage, consoles].some((file) => existsSync(file)) || hasChangesBeside(SANDBOX, keyChanges))
-    return true;
+function servedBefore({ state, usage, consoles, keyChanges, index }: Paths): boolean {
+  if (existsSync(consoles) || hasChangesBeside(SANDBOX, keyChanges)) return true;
   if (existsSync(state) && readdirSync(state).some((name) => name.includes(".set-aside-"))) return true;
   return hasRequestsBeside(SANDBOX, usage) || hasIndexedRequests(index);
 }

@@ -1,4 +1,3 @@
-import { existsSync } from "node:fs";
 import { uptime } from "node:os";
 import type { Config } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
@@ -37,11 +36,6 @@ export function openUsageServices(
   config: () => Config,
 ): UsageServices {
   const { sync } = config().usage;
-  if (existsSync(paths.oldUsage) && !existsSync(paths.usage))
-    log.warn(
-      { file: paths.oldUsage },
-      "the usage log has a new format: history and quota totals start over, and the old file stays as it is",
-    );
   const usage = new UsageLog({
     folder: paths.usage,
     index: paths.index,

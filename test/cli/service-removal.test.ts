@@ -93,8 +93,6 @@ t.test(
       ...["state/mirror.db", "state/mirror.db-wal", "state/mirror.db.damaged-20261115T112512Z"],
       ...["state/usage/2026-11-15.jsonl", "state/usage/2026-11-14.jsonl.gz"],
       ...["state/usage/2026-11-14.jsonl.gz.tmp", "state/mirror.db.damaged-20261115T112512Z-wal"],
-      // Of versions before the journal.
-      ...["state/usage.db", "state/usage.db-slips", "state/usage.db.corrupt-20261115T112512Z-2-shm"],
       ...[
         "state/trust.json",
         "state/trust.json.set-aside-2026-11-15T11-25-12-000Z",
@@ -104,7 +102,6 @@ t.test(
         "state/index.db.set-aside-2026-11-15T11-25-12-000Z",
         "state/usage/2099-11-14.jsonl.set-aside-2026-11-15T11-25-12-000Z",
         `${undo}.json`,
-        `${undo}.old`,
       ],
     ];
     const theirs = [
@@ -116,7 +113,7 @@ t.test(
         "state/mirror.db.damaged-by-me",
         "state/2026-11-15.jsonl",
       ],
-      ...["state/usage.db.mine", "state/trust.json-copy", "state/undo/1.json", "config.yaml.mine"],
+      ...["state/usage.db", "state/trust.json-copy", "state/undo/1.json", "config.yaml.mine"],
       "state/keybearer.log.2",
     ];
     put(own, ...ours, ...theirs);

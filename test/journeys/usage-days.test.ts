@@ -1,8 +1,7 @@
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { readdirSync } from "node:fs";
 import t, { type Test } from "tap";
 import { exportedRecords, newHome } from "../doubles/command.ts";
-import { startUnderTest, startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { heldWall } from "../doubles/limited-journey.ts";
 import { chat, oneRecordEach, type PacedDaemon, startStreams } from "../doubles/paced-daemon.ts";
 import { startPacedGateway } from "../doubles/paced-gateway.ts";
@@ -68,19 +67,3 @@ t.test("a clock that is set a day back or ahead loses no record, and gives no re
   const again = await startScene(t, clock, home);
   t.equal(await usedRequests(again), 5, "nor does a restart");
 });
-
-t.test(
-  "a usage.db of an earlier version is left as it is, and the log says that history starts over",
-  async (t) => {
-    const home = await newHome(t);
-    mkdirSync(join(home, "state"), { mode: 0o700 });
-    const old = join(home, "state", "usage.db");
-    writeFileSync(old, "an old database", { mode: 0o600 });
-    const first = await startUnderTest(t, null, { home });
-    t.match(first.logText(), /history and quota totals start over/);
-    await first.daemon.stop();
-    t.equal(readFileSync(old, "utf8"), "an old database");
-    const second = await startUnderTest(t, null, { home });
-    t.notMatch(second.logText(), /start over/, "once");
-  },
-);

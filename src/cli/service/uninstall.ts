@@ -170,12 +170,10 @@ const DAYS = new RegExp(`^\\d{4}-\\d\\d-\\d\\d\\.jsonl(?:\\.gz)?(?:\\.tmp|${ASID
 const DATABASES = new RegExp(
   `^(?:index|mirror)\\.db(?:\\.damaged-[\\dTZ]+)?(?:-wal|-shm|-journal)?(?:${ASIDE})?$`,
 );
-/** Of versions before the journal. */
-const OLD_LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal|-slips)?$/;
 const SOCKET = /^control\.sock$/;
 const OTHERS = /^(?:lock\.db(?:-journal)?|keybearer\.log(?:\.1(?:\.tmp)?)?)$/;
 const UNDO = new RegExp(
-  `^\\.?(?:${recordedClients().join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:(?:\\.${HEX})?\\.tmp)?$`,
+  `^\\.?(?:${recordedClients().join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.json(?:(?:\\.${HEX})?\\.tmp)?$`,
 );
 
 /** Inner folders first. Folders called keys, undo or run may be the user's own, or hold files of the user. */
@@ -197,7 +195,7 @@ function purgeFolders(paths: Paths, config: Config | null): PurgeFolder[] {
           unknown: "only a config.yaml that can be read says whether it is keybearer's",
         }
       : { path: keys, writes: (name) => isKeyFile(keys, name, config) },
-    { path: state, writes: matches(FACTS, DATABASES, OLD_LOG, OTHERS) },
+    { path: state, writes: matches(FACTS, DATABASES, OTHERS) },
     { path: configFolder(paths), writes: matches(CONFIG), links: LOCK },
   ];
 }
