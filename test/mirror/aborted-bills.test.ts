@@ -41,7 +41,7 @@ t.test(
       ["the response was no stream", left(1000, { stream: false }), judged(1000), null],
       ["another machine's", left(1000, { machine: "desktop" }), judged(1000), null],
       ["the gateway cut it", left(1000, { end: "gateway-failed" }), judged(1000), null],
-      ["a record of an earlier version", left(null), judged(1000), null],
+      ["it is not known how much was sent", left(null), judged(1000), null],
     ];
     for (const [what, own, verdict, shows] of cases)
       t.equal(findAbortedBill(own, verdict)?.isAsStreamed ?? null, shows, what);

@@ -711,7 +711,7 @@ t.test("user agents and addresses count where twenty matches show that the conso
       matched,
     ],
     ["the console lists some", "codex/1.0", (n) => (n < 20 ? ours : {}), thief, matched],
-    ["records of an older version", null, () => ours, thief, matched],
+    ["records without a user agent", null, () => ours, thief, matched],
     ["the same address", null, () => home, home, matched],
     ["another address", null, () => home, { ip: "203.0.113.9" }, suspected],
     [

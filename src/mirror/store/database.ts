@@ -21,7 +21,7 @@ import { ROW_DEFINITIONS } from "../console-row.ts";
 import { queryValue } from "./query.ts";
 
 /** The version of the tables below. A file of another version is renamed, and a new one begins. */
-const VERSION = 4;
+const VERSION = 5;
 /** "kbmr" in SQLite's header marks the file as ours. */
 const APPLICATION_ID = 0x6b626d72;
 

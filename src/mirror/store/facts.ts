@@ -3,47 +3,44 @@ import type { StartFit } from "../reconcile/context.ts";
 import { UNKNOWN_START } from "../reconcile/fit.ts";
 import { execute, queryValue } from "./query.ts";
 
-/** What the mirror remembers about a gateway, and each fact's name in the table `facts`. Databases of earlier versions keep their names. */
-const STORED_NAMES = {
+/** What the mirror remembers about a gateway. */
+type FactName =
   /** The origins of the gateway and of its console, see claimConsole. */
-  console: "console",
+  | "console"
   /** Before this time another gateway had this name. */
-  begun_at: "begun_at",
+  | "begun_at"
   /** Where the next walk over the console's rows begins. */
-  cursor: "mark",
+  | "cursor"
   /** The console was read from here … */
-  covered_from: "covered_from",
+  | "covered_from"
   /** … to here: when the last complete walk ended, by our clock. Nothing younger can be missing. */
-  last_sync: "last_sync",
+  | "last_sync"
   /** See coverage-gaps.ts. */
-  console_gaps: "gaps",
-  unread_keys: "unseen",
-  log_gaps: "unwatched",
+  | "console_gaps"
+  | "unread_keys"
+  | "log_gaps"
   /** The newest record when the usage log was last closed, see LostRecords. Missing while it is open. */
-  closed_with: "closed_with",
+  | "closed_with"
   /** See changed-days.ts. */
-  changed_from: "changed_from",
-  changed_from_number: "changed_from_mark",
-  change_count: "mark_count",
+  | "changed_from"
+  | "changed_from_number"
+  | "change_count"
   /** When the last comparison began, and since when the oldest request in flight was running at that time. */
-  compared_at: "compared_at",
-  running_since: "running_since",
+  | "compared_at"
+  | "running_since"
   /** The siblings as that comparison knew them. */
-  siblings: "siblings",
+  | "siblings"
   /** See OwnIds. */
-  own_ids: "own_ids",
+  | "own_ids"
   /** See StartFit. */
-  start_fit: "start_fit",
+  | "start_fit"
   /** See aborted-bills.ts. */
-  aborted_bills: "aborted_bills",
-  unanswered: "unanswered",
+  | "aborted_bills"
+  | "unanswered"
   /** Whether the console lists the user agents that our clients sent. */
-  user_agents: "user_agents",
+  | "user_agents"
   /** See logAlarms. */
-  logged_alarms: "told",
-} as const;
-
-type FactName = keyof typeof STORED_NAMES;
+  | "logged_alarms";
 
 /** @param gateway null: a fact about our own log, which all gateways share. */
 export function readFact(db: Database.Database, gateway: string | null, name: FactName): string | null {
@@ -79,9 +76,9 @@ export function readTime(db: Database.Database, gateway: string, name: FactName)
   return text === null ? null : Number(text);
 }
 
-/** What was learned last. Facts of earlier versions lack some of it. */
+/** What was learned last. */
 export function readStartFit(db: Database.Database, gateway: string): StartFit {
-  return { ...UNKNOWN_START, ...readJsonFact<Partial<StartFit>>(db, gateway, "start_fit", {}) };
+  return readJsonFact(db, gateway, "start_fit", UNKNOWN_START);
 }
 
 export function deleteFacts(db: Database.Database, gateway: string): void {
@@ -90,8 +87,7 @@ export function deleteFacts(db: Database.Database, gateway: string): void {
 }
 
 function keyOf(gateway: string | null, name: FactName): string {
-  const stored = STORED_NAMES[name];
-  return gateway === null ? `mirror:${stored}` : `mirror:${gateway}:${stored}`;
+  return gateway === null ? `mirror:${name}` : `mirror:${gateway}:${name}`;
 }
 
 /** The console's rows are read from `since` on. Records from before it are never missing. */
