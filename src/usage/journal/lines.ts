@@ -245,7 +245,6 @@ function siblingLine(fields: JsonObject): SiblingLine | null {
 /** Without control characters. */
 const MACHINE_NAME = /^[^\p{Cc}\p{Cs}]{1,64}$/u;
 
-/** Lines of older versions have no `verified`. */
 function parseMachine(fields: JsonObject): Pick<SiblingLine, "machine" | "machine_id" | "verified"> | null {
   const { machine, machine_id, verified } = fields;
   if (!isMachineName(machine) || !isMachineName(machine_id)) return null;
