@@ -595,7 +595,7 @@ t.test("learned start delays are used on a day with few requests", async (t) => 
   const left = unmetered(1, { ...gone, end: "client-left", ended_at: AT + 5000 });
   const mirror = mirrorFile(t, [left, record(2, { started_at: AT - HOUR, ended_at: AT - HOUR + 2333 })]);
   const { db } = mirror;
-  const learned = JSON.stringify({ later: 0, within: 150 });
+  const learned = JSON.stringify({ later: 0, within: 150, close: 150, latest: 150 });
   writeFact(db, "main", "start_fit", learned);
   page(db, [
     row(2, { created_at: AT - HOUR + 2333 }),
