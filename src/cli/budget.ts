@@ -56,7 +56,7 @@ export async function askBudget(
 ): Promise<Budget | null> {
   const asked = yes || prompter?.interactive !== true ? null : prompter;
   if (asked === null && !yes && budget === undefined) {
-    notice(`${tool} has no budget → ${advice.limitSpend(tool)}`);
+    notice({ problem: `${tool} has no budget`, next: advice.limitSpend(tool) });
     return NONE;
   }
   const spend = await chooseSpend(tool, budget, asked);
@@ -129,7 +129,10 @@ function requestsPerDay(tool: string, count: string): Budget {
 }
 
 function noteUnpriced(budget: Budget): Budget {
-  notice(`their prices can be written later: below prices: in config.yaml → ${advice.editConfig()}`);
+  notice({
+    problem: "their prices can be written later: below prices: in config.yaml",
+    next: advice.editConfig(),
+  });
   return budget;
 }
 

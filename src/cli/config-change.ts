@@ -2,7 +2,7 @@ import { realpath } from "node:fs/promises";
 import { setTimeout as pause } from "node:timers/promises";
 import { redactedDiff } from "../clients/diff.ts";
 import type { EditResult } from "../config/edit.ts";
-import { type Edited, editFile, editFileIfConfirmed, type NotEdited } from "../config/edit-file.ts";
+import { type Edited, editFile, editFileIfConfirmed } from "../config/edit-file.ts";
 import { loadConfig } from "../config/load.ts";
 import { parseConfig } from "../config/parse.ts";
 import { type ConfigProblem, formatProblems, redactConfig } from "../config/problems.ts";
@@ -13,11 +13,11 @@ import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import { advice } from "../core/advice.ts";
 import { systemClock } from "../core/clock.ts";
-import { withNext } from "../core/display.ts";
+import { type Failed, failed, type Problem, withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { count } from "../usage/reports/format.ts";
-import { fail, failNull, print, printDiff, printText } from "./ui/messages.ts";
+import { fail, failNull, type Message, print, printDiff, printText } from "./ui/messages.ts";
 
 /* What every command that reads or changes config.yaml shares. */
 
@@ -25,7 +25,8 @@ import { fail, failNull, print, printDiff, printText } from "./ui/messages.ts";
 export async function readConfig(paths: Paths): Promise<Config | null> {
   const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
   if (config !== null) return config;
-  if (!found) return failNull(`there is no ${paths.config} → ${advice.init()}`, EXIT.badConfig);
+  if (!found)
+    return failNull({ problem: `there is no ${paths.config}`, next: advice.init() }, EXIT.badConfig);
   return failNull(formatProblems(paths.config, problems), EXIT.badConfig);
 }
 
@@ -42,13 +43,13 @@ export function noSuchTool(name: string, known: readonly string[]): string {
 /** Works without a daemon; a running one reloads the file by itself. null: nothing changed, and the reason was printed. */
 export async function editConfig<Result extends { readonly ok: true; readonly text: string }>(
   file: string,
-  edit: (text: string) => Result | NotEdited,
+  edit: (text: string) => Result | Failed,
   confirm?: () => Promise<boolean>,
 ): Promise<Edited<Result> | null> {
   const edited = await (confirm === undefined
     ? editFile(file, edit)
     : editFileIfConfirmed(file, edit, confirm));
-  return edited === null || edited.ok ? edited : failNull(edited.problem, EXIT.failed);
+  return edited === null || edited.ok ? edited : failNull(edited, EXIT.failed);
 }
 
 /**
@@ -65,11 +66,9 @@ export async function editChecked(
     const result = edit(text);
     if (!result.ok) return result;
     if (parseConfig(text, home).config === null)
-      return { ok: false, problem: `config.yaml has problems, so nothing was changed → ${advice.check()}` };
+      return failed("config.yaml has problems, so nothing was changed", advice.check());
     const errors = parseConfig(result.text, home).problems.filter(({ severity }) => severity === "error");
-    return errors.length === 0
-      ? result
-      : { ok: false, problem: `${describeProblems(errors)}\nnothing was changed` };
+    return errors.length === 0 ? result : failed(`${describeProblems(errors)}\nnothing was changed`);
   });
   if (edited === null) return null;
   printDiff(redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
@@ -88,7 +87,7 @@ export type Effect =
   | { readonly state: "not running" }
   /** `tool` is undefined once it is removed. */
   | { readonly state: "in force"; readonly tool: ToolStatus | undefined }
-  | { readonly state: "not in force"; readonly problem: string };
+  | ({ readonly state: "not in force" } & Problem);
 
 const MAX_WAIT_MS = 5000;
 const POLL_MS = 100;
@@ -102,10 +101,13 @@ export async function waitUntilActive(
   const deadline = systemClock.elapsed() + MAX_WAIT_MS;
   for (;;) {
     const asked = await askDaemon<Status>(paths, "GET", "/status");
-    if (!asked.ok) return asked.running ? notInForce(asked.problem) : { state: "not running" };
+    if (!asked.ok) return asked.running ? notInForce(asked) : { state: "not running" };
     const { tools, config } = asked.value;
     if (!(await isSameFile(config.path, paths.config)))
-      return notInForce(`the running keybearer uses another file, ${config.path}`);
+      return notInForce({
+        problem: `the running keybearer uses another file, ${config.path}`,
+        next: null,
+      });
     const tool = tools.find((each) => each.name === name);
     if (isExpected(tool, config.revision)) return { state: "in force", tool };
     if (systemClock.elapsed() >= deadline) return notInForce(await explainInactive(paths));
@@ -119,11 +121,14 @@ export async function activeRevision(paths: Paths): Promise<number> {
   return asked.ok ? asked.value.config.revision : 0;
 }
 
-async function explainInactive({ config: file, home }: Paths): Promise<string> {
+async function explainInactive({ config: file, home }: Paths): Promise<Problem> {
   const { config } = await loadConfig(file, { home, strict: true });
   return config === null
-    ? `${file} has problems, so the running keybearer keeps using the last valid version → ${advice.check()}`
-    : `the running keybearer has not reloaded it within 5 s → ${advice.status()}`;
+    ? {
+        problem: `${file} has problems, so the running keybearer keeps using the last valid version`,
+        next: advice.check(),
+      }
+    : { problem: "the running keybearer has not reloaded it within 5 s", next: advice.status() };
 }
 
 export async function isSameFile(one: string, other: string): Promise<boolean> {
@@ -131,19 +136,19 @@ export async function isSameFile(one: string, other: string): Promise<boolean> {
   return (await real(one)) === (await real(other));
 }
 
-function notInForce(problem: string): Effect {
-  return { state: "not in force", problem };
+function notInForce({ problem, next }: Problem): Effect {
+  return { state: "not in force", problem, next };
 }
 
 /** Fails if the daemon does not use the new file. Prints why the tool still cannot be used, such as a missing key. */
-export function reportEffect(effect: Effect, printLine: (line: string) => void = printText): boolean {
+export function reportEffect(effect: Effect, printLine: (message: Message) => void = printText): boolean {
   if (effect.state === "not in force") {
-    fail(`but ${effect.problem}`, EXIT.failed);
+    fail({ ...effect, problem: `but ${effect.problem}` }, EXIT.failed);
     return false;
   }
   // Without advice it works again by itself, such as a limit per minute.
   if (effect.state === "in force" && effect.tool?.why && effect.tool.next !== null)
-    printLine(`but ${withNext({ problem: effect.tool.why, next: effect.tool.next })}`);
+    printLine({ problem: `but ${effect.tool.why}`, next: effect.tool.next });
   return true;
 }
 
@@ -167,19 +172,23 @@ export async function endInFlight(
   }
   // Nothing is cut: the daemon would accept the next request.
   if (effect.state === "not in force")
-    return fail(`but ${effect.problem}${now ? ". nothing was cut" : ""}`, EXIT.failed);
+    return fail(
+      { ...effect, problem: `but ${effect.problem}${now ? ". nothing was cut" : ""}` },
+      EXIT.failed,
+    );
   if (!now) {
     const running = effect.tool?.running ?? 0;
-    const next = cutLater === null ? "" : ` → ${cutLater}`;
     if (running > 0)
-      print(
-        `${count(running, "request")} in flight: what was sent may finish, what waits for its gateway is refused${next}`,
-      );
+      printText({
+        problem: `${count(running, "request")} in flight: what was sent may finish, what waits for its gateway is refused`,
+        next: cutLater,
+      });
     return;
   }
   const path = `/cut/${encodeURIComponent(name)}`;
   const asked = await askDaemon<CutAnswer>(paths, "POST", path, {});
-  if (!asked.ok) return fail(`requests in flight were not cut: ${asked.problem}`, EXIT.failed);
+  if (!asked.ok)
+    return fail({ ...asked, problem: `requests in flight were not cut: ${asked.problem}` }, EXIT.failed);
   const { cut } = asked.value;
   if (cut === 0) print("no request was in flight");
   else print(`${count(cut, "request")} in flight ${cut === 1 ? "was" : "were"} cut`);

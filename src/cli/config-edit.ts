@@ -11,7 +11,7 @@ import type { Paths } from "../core/paths.ts";
 import { createPrivateFile } from "../core/private-file.ts";
 import { count } from "../usage/reports/format.ts";
 import { activeRevision, waitUntilActive } from "./config-change.ts";
-import { fail, notice, printText } from "./ui/messages.ts";
+import { fail, type Message, notice, printText } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
 import { deferSignals } from "./ui/signals.ts";
 import { commandPaths, stdio } from "./ui/stdio.ts";
@@ -22,12 +22,15 @@ export async function edit(options: { readonly config?: string }): Promise<void>
   const paths = commandPaths(options.config);
   if (!isInteractive())
     return fail(
-      `config edit needs a person at a terminal. a script can edit ${paths.config} itself → ${advice.check()}`,
+      {
+        problem: `config edit needs a person at a terminal. a script can edit ${paths.config} itself`,
+        next: advice.check(),
+      },
       EXIT.usage,
     );
   const read = await readText(paths.config);
   if (read.text === null)
-    return fail(read.found ? read.problem : `${read.problem} → ${advice.init()}`, EXIT.failed);
+    return fail({ problem: read.problem, next: read.found ? null : advice.init() }, EXIT.failed);
   // Beside config.yaml, in a folder that is private. It ends in .yaml, so that editors know its syntax.
   const copy = join(dirname(paths.config), `.config.edit.${randomBytes(12).toString("hex")}.yaml`);
   try {
@@ -68,18 +71,18 @@ async function apply(paths: Paths, before: string, text: string): Promise<boolea
   const revision = await activeRevision(paths);
   const written = await writeConfig(paths.config, before, text);
   if (!written.ok) {
-    fail(written.problem, EXIT.failed);
+    fail(written, EXIT.failed);
     return false;
   }
   printText(`${paths.config} is saved`);
   const effect = await waitUntilActive(paths, "", (_tool, current) => current > revision);
-  if (effect.state === "not in force") fail(`but ${effect.problem}`, EXIT.failed);
+  if (effect.state === "not in force") fail({ ...effect, problem: `but ${effect.problem}` }, EXIT.failed);
   else if (effect.state === "in force") printText("the running keybearer uses it from the next request on");
   return true;
 }
 
 /** By a shell, as git does it: the variable may hold arguments, such as `code --wait`. null: it ended well. */
-function runEditor(file: string): Promise<string | null> {
+function runEditor(file: string): Promise<Message | null> {
   const { env } = stdio();
   const editor = env.VISUAL || env.EDITOR || "vi";
   return new Promise((resolve) => {
@@ -89,7 +92,7 @@ function runEditor(file: string): Promise<string | null> {
       if (code === 0) resolve(null);
       // The shell's own codes for a program that is missing or cannot be run.
       else if (code === 126 || code === 127)
-        resolve(`the editor ${editor} cannot be started → set EDITOR to another`);
+        resolve({ problem: `the editor ${editor} cannot be started`, next: "set EDITOR to another" });
       else resolve(`the editor ended with ${code === null ? signal : `exit code ${code}`}`);
     });
   });

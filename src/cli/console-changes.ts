@@ -3,7 +3,7 @@ import { type Asked, askDaemon } from "../control/client.ts";
 import type { Changed } from "../control/routes.ts";
 import type { Status } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
-import { type Problem, withNext } from "../core/display.ts";
+import { failed, type Problem } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { type KeyAction, PAST } from "../lifecycle/key-action.ts";
@@ -34,8 +34,13 @@ export async function confirmAtConsole(
   if (!found.ok) {
     const command = action === "delete" ? advice.remove(tool) : advice[action](tool);
     return failNull(
-      `the key of ${tool} cannot be ${PAST[action]} at the gateway: ${withNext(found)}\n` +
+      [
+        {
+          problem: `the key of ${tool} cannot be ${PAST[action]} at the gateway: ${found.problem}`,
+          next: found.next,
+        },
         `nothing was changed. by hand: ${action} the key in the gateway's console, and type ${command}`,
+      ],
       EXIT.failed,
     );
   }
@@ -81,7 +86,9 @@ export async function checkConsoleAccess(paths: Paths, name: string | null): Pro
   const status = await askDaemon<Status>(paths, "GET", "/status");
   // Without a file only the sandbox could be there.
   if (!status.ok)
-    return status.running || found ? noAccess(status.problem) : { ...noAccess(noConsole), hasConsole: false };
+    return status.running || found
+      ? noAccess(status.problem, status.next)
+      : { ...noAccess(noConsole), hasConsole: false };
   const { path } = status.value.config;
   if (await isSameFile(path, paths.config)) return { ok: true };
   return noAccess(`the running keybearer uses another file, ${path}`);
@@ -103,7 +110,7 @@ export type Answer<Value> =
 export async function requestChange<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {
   const asked: Asked<Changed<Value>> = await askConsoles(paths, "POST", path, body);
   if (asked.ok) return asked.value.ok ? asked.value : { ...asked.value, isLost: false };
-  if (!asked.running) return { ok: false, problem: asked.problem, next: null, isLost: false };
+  if (!asked.running) return { ...failed(asked.problem, asked.next), isLost: false };
   const problem = `the daemon's answer was lost (${asked.problem}). what has begun, its next start finishes`;
   return { ok: false, problem, next: advice.status(), isLost: true };
 }

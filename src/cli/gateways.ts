@@ -1,7 +1,7 @@
 import { type EditResult, readForEdit, renameKey, setValue } from "../config/edit.ts";
 import { baseUrl } from "../config/values.ts";
 import { advice } from "../core/advice.ts";
-import { withNext } from "../core/display.ts";
+import { failed } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import { isObject } from "../core/json.ts";
 import { activeRevision, editChecked, readConfig, reportEffect, waitUntilActive } from "./config-change.ts";
@@ -36,7 +36,7 @@ export async function list(options: { readonly json?: boolean; readonly config?:
 
 export async function add(name: string, url: string, options: { readonly config?: string }): Promise<void> {
   const reading = baseUrl(url);
-  if ("problem" in reading) return fail(withNext(reading), EXIT.usage);
+  if ("problem" in reading) return fail(reading, EXIT.usage);
   const paths = commandPaths(options.config);
   const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));
@@ -54,8 +54,7 @@ export function addGateway(text: string, name: string, url: string): EditResult 
   if (!source.ok) return source;
   const { gateway, gateways, tools } = source.value;
   const known = isObject(gateways) ? Object.keys(gateways) : ["main"];
-  if (known.includes(name))
-    return { ok: false, problem: `there is a gateway ${name} in config.yaml already` };
+  if (known.includes(name)) return failed(`there is a gateway ${name} in config.yaml already`);
   let edited: EditResult = { ok: true, text };
   if (typeof gateway === "string") {
     const renamed = renameKey(text, ["gateway"], "gateways");

@@ -8,7 +8,6 @@ import { baseUrl } from "../config/values.ts";
 import { askDaemon } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
 import { advice, withConfig } from "../core/advice.ts";
-import { withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { type Store, sourceText } from "../keys/stored-keys.ts";
@@ -80,7 +79,7 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
   const text = newConfig({ baseUrl: gateway.baseUrl, tool: name, key: source, token: token.entry, budget });
   const isSaved = await storeNamedKey(paths, taken, async () => {
     const made = await createConfig(paths.config, text);
-    if (!made.ok) fail(made.problem, EXIT.failed);
+    if (!made.ok) fail(made, EXIT.failed);
     return made.ok;
   });
   if (!isSaved) return;
@@ -146,7 +145,10 @@ async function completeConfig(paths: Paths, options: InitOptions): Promise<void>
   if (options.tool !== undefined && config.tools[options.tool] === undefined) return addTool(options);
   const tools = Object.values(config.tools).filter(({ name }) => (options.tool ?? name) === name);
   if (options.budget !== undefined)
-    notice(`--budget changes no tool that is there already → ${advice.limitSpend("<tool>", "<dollars>")}`);
+    notice({
+      problem: "--budget changes no tool that is there already",
+      next: advice.limitSpend("<tool>", "<dollars>"),
+    });
   for (const tool of tools) if (!(await completeTool(paths, config, tool, options))) return;
   const [first] = tools;
   if (first === undefined) return;
@@ -214,8 +216,8 @@ async function askAddress(given: string | undefined, prompter: Prompter | null):
   while (answer !== null) {
     const result = baseUrl(answer);
     if ("value" in result) return result.value;
-    if (prompter?.interactive !== true) return failNull(withNext(result), EXIT.usage);
-    if (result.suggestion === undefined) notice(withNext(result));
+    if (prompter?.interactive !== true) return failNull(result, EXIT.usage);
+    if (result.suggestion === undefined) notice(result);
     else if (await confirm(`${result.problem}. use ${result.suggestion}?`, "yes")) return result.suggestion;
     answer = await ask(undefined, prompter, question, "", () => null);
   }
@@ -272,7 +274,8 @@ export async function printNextSteps(paths: Paths, tool: string): Promise<void> 
     );
   } else {
     const effect = await waitUntilActive(paths, tool, (found) => found !== undefined);
-    if (effect.state === "not in force") notice(`a keybearer runs, but ${effect.problem}`);
+    if (effect.state === "not in force")
+      notice({ ...effect, problem: `a keybearer runs, but ${effect.problem}` });
     else if (asked.ok && asked.value.sandbox)
       notice("the running keybearer uses it now, and its sandbox has ended", "next:");
     else notice("the running keybearer uses it", "next:");

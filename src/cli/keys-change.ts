@@ -1,5 +1,4 @@
 import { advice } from "../core/advice.ts";
-import { withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { heldKeyRemedy, type KeyAction, PAST } from "../lifecycle/key-action.ts";
@@ -26,7 +25,10 @@ export async function changeKey(action: KeyAction, asked: string, options: Chang
   const [tool] = found.tools;
   if (tool !== undefined)
     return fail(
-      `key ${describeKey(found)} is the key of ${joinNames(found.tools)} → ${heldKeyRemedy(tool, action)}`,
+      {
+        problem: `key ${describeKey(found)} is the key of ${joinNames(found.tools)}`,
+        next: heldKeyRemedy(tool, action),
+      },
       EXIT.failed,
     );
   const question = `delete key ${describeKey(found)} at the console of ${gateway} for good?`;
@@ -34,14 +36,20 @@ export async function changeKey(action: KeyAction, asked: string, options: Chang
     return fail("nothing was changed", EXIT.failed);
   const changed = await requestChange<KeyReport>(paths, "/changekey", { gateway, ref, action });
   if (!changed.ok)
-    return fail(`key ${describeKey(found)} was not ${PAST[action]}: ${withNext(changed)}`, EXIT.failed);
+    return fail(
+      {
+        problem: `key ${describeKey(found)} was not ${PAST[action]}: ${changed.problem}`,
+        next: changed.next,
+      },
+      EXIT.failed,
+    );
   printText(`key ${describeKey(found)} is ${PAST[action]} at the console of ${gateway}`);
 }
 
 /** null: there is no such key or several, and that was printed. */
 async function findKey(paths: Paths, asked: string, gateway: string | undefined): Promise<KeyReport | null> {
   const answer = await askConsoles<KeysAnswer>(paths, "POST", "/refreshkeys", {});
-  if (!answer.ok) return failNull(answer.problem, EXIT.failed);
+  if (!answer.ok) return failNull(answer, EXIT.failed);
   const { keys, problems } = answer.value;
   const matches = keys.filter((key) => isNamed(key, asked) && (gateway ?? key.gateway) === key.gateway);
   const [first, second] = matches;
@@ -51,8 +59,14 @@ async function findKey(paths: Paths, asked: string, gateway: string | undefined)
       `${matches.length} keys match ${asked}: name one by its ref, or by --gateway\n${matches.map(describeMatch).join("\n")}`,
       EXIT.failed,
     );
-  const unread = problems.map((problem) => `\n${problem.gateway}: its keys cannot be listed: ${problem.why}`);
-  return failNull(`no console lists a key ${asked} → ${advice.keys()}${unread.join("")}`, EXIT.failed);
+  const unread = problems.map(({ gateway, why, next }) => ({
+    problem: `${gateway}: its keys cannot be listed: ${why}`,
+    next,
+  }));
+  return failNull(
+    [{ problem: `no console lists a key ${asked}`, next: advice.keys() }, ...unread],
+    EXIT.failed,
+  );
 }
 
 /** The dots of a fingerprint are hard to type, so they may be left out. */

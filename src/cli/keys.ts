@@ -47,7 +47,7 @@ async function list(options: { refresh?: boolean; json?: boolean }): Promise<voi
   const asked = options.refresh
     ? await askConsoles<KeysAnswer>(paths, "POST", "/refreshkeys", {})
     : await askDaemon<KeysAnswer>(paths, "GET", "/keys");
-  if (!asked.ok) return fail(asked.problem, EXIT.failed);
+  if (!asked.ok) return fail(asked, EXIT.failed);
   if (options.json) printJson(asked.value);
   else printLayout(formatKeys(asked.value, Date.now(), stdoutScreen()));
   if (asked.value.keys.length === 0 && asked.value.problems.length > 0) setExitCode(EXIT.failed);

@@ -26,7 +26,7 @@ export function modelsCommand(): Command {
 async function models(options: { tool?: string; json?: boolean }): Promise<void> {
   const path = options.tool === undefined ? "/models" : `/models/${encodeURIComponent(options.tool)}`;
   const asked = await askDaemon<ToolModels[]>(commandPaths(), "GET", path, undefined, TIMEOUT_MS);
-  if (!asked.ok) return fail(asked.problem, EXIT.failed);
+  if (!asked.ok) return fail(asked, EXIT.failed);
   if (options.json) printJson(asked.value);
   else printLayout(formatModels(asked.value, stdoutScreen()));
   if (asked.value.every(({ problem }) => problem !== null)) setExitCode(EXIT.failed);

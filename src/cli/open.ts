@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { OpenAnswer } from "../control/routes.ts";
+import type { Problem } from "../core/display.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
 import { writeRedirect } from "../dashboard/redirect-file.ts";
 import { fail, print, printJson } from "./ui/messages.ts";
@@ -19,7 +20,7 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
   if (options.print && options.json) return fail("--print or --json, not both", EXIT.usage);
   const paths = commandPaths();
   const asked = await askDaemon<OpenAnswer>(paths, "POST", "/open", {});
-  if (!asked.ok) return fail(explain(asked.problem), EXIT.failed);
+  if (!asked.ok) return fail(explain(asked), EXIT.failed);
   const { url, code, expires_in } = asked.value;
   // Browsers neither send the part behind the # nor put it into a Referer.
   const address = `${url}#code=${code}`;
@@ -44,10 +45,12 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
 }
 
 /** A daemon from before an update has no dashboard. */
-function explain(problem: string): string {
-  return problem === "no such control"
-    ? "the running keybearer is older than this program and has no dashboard → restart it"
-    : problem;
+function explain(asked: Problem): Problem {
+  if (asked.problem !== "no such control") return asked;
+  return {
+    problem: "the running keybearer is older than this program and has no dashboard",
+    next: "restart it",
+  };
 }
 
 /** The program that opens an address, and its arguments before the address. No shell is involved. */

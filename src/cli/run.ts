@@ -11,7 +11,7 @@ import type { Daemon } from "../daemon/daemon.ts";
 import { ineffectiveStart } from "../daemon/unsafe-start.ts";
 import type * as Health from "../service/health.ts";
 import { logFileIn, ServiceLog } from "../service/log-file.ts";
-import { Notify } from "../service/notify.ts";
+import { formatStartFailure, Notify } from "../service/notify.ts";
 import { isSafeStart } from "./safe-start.ts";
 import { fail } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
@@ -42,7 +42,10 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
   const paths = commandPaths(options.config);
   const hasConfig = paths.explicit || existsSync(paths.config);
   if (hasConfig && options.port !== undefined)
-    return fail(`--port is for the sandbox → change listen in ${paths.config}`, EXIT.usage);
+    return fail(
+      { problem: "--port is for the sandbox", next: `change listen in ${paths.config}` },
+      EXIT.usage,
+    );
   // Before any file is created: state, socket and log are private.
   process.umask(0o077);
   const serviceLog = ServiceLog.find(process.stderr.fd, logFileIn(paths));
@@ -91,8 +94,8 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
     // Something that the failed start left open must not keep the process alive.
     setTimeout(() => process.exit(), EXIT_GUARD_MS).unref();
     if (!(error instanceof StartError)) throw error;
-    fail(error.message, error.exitCode);
-    await notify.failed(`did not start: ${error.message.split("\n", 1)[0]}`);
+    fail(error.problems, error.exitCode);
+    await notify.failed(formatStartFailure(error.problems));
     return;
   }
   process.stdout.write(greeting(daemon, paths.config));

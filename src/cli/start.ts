@@ -42,7 +42,10 @@ export async function start(options: { config?: string }, overrides: ContextOpti
   if (service !== null) return startService(service, paths, given);
   if (!existsSync(paths.config))
     return fail(
-      `there is no ${paths.config} → ${advice.init()}. to try the sandbox: ${advice.run()}`,
+      {
+        problem: `there is no ${paths.config}`,
+        next: `${advice.init()}. to try the sandbox: ${advice.run()}`,
+      },
       EXIT.badConfig,
     );
   if (!isSafeStart()) return;
@@ -56,9 +59,12 @@ async function reportRunning(paths: Paths, { pid, config, listen, drain_left_s }
   const who = `keybearer runs already, as pid ${pid}`;
   // The status of an older daemon does not have it.
   if ((drain_left_s ?? null) !== null)
-    return fail(`${who}, and is stopping. once it has ended → ${advice.start()}`, EXIT.alreadyRunning);
+    return fail(
+      { problem: `${who}, and is stopping. once it has ended`, next: advice.start() },
+      EXIT.alreadyRunning,
+    );
   if (paths.explicit && !(await isSameFile(config.path, paths.config)))
-    return fail(`${who}, with ${config.path} → ${advice.stop()}`, EXIT.alreadyRunning);
+    return fail({ problem: `${who}, with ${config.path}`, next: advice.stop() }, EXIT.alreadyRunning);
   printText(`${who}, and answers on ${listen.join(" and ")}`);
 }
 
@@ -74,7 +80,7 @@ async function startService(manager: ServiceManager, paths: Paths, given: Contex
 /** @param next what brings it back after a crash or a reboot */
 async function startInBackground(paths: Paths, next: string): Promise<void> {
   const problems = prepareFolders(paths);
-  if (problems.length > 0) return fail(problems.join("\n"), EXIT.badConfig);
+  if (problems.length > 0) return fail(problems, EXIT.badConfig);
   const file = logFileIn(paths);
   let log: number;
   try {
@@ -103,11 +109,14 @@ async function startInBackground(paths: Paths, next: string): Promise<void> {
   if (status !== null)
     return printText(
       `keybearer runs in the background as pid ${child.pid}, and answers on ${status.listen.join(" and ")}`,
-      `its log is ${file} → ${advice.logs()}`,
-      `it will not come back after a crash or a reboot → ${next}`,
+      { problem: `its log is ${file}`, next: advice.logs() },
+      { problem: "it will not come back after a crash or a reboot", next },
     );
   if (!hasEnded(child))
-    return fail(`keybearer is still starting, as pid ${child.pid} → ${advice.logs()}`, EXIT.failed);
+    return fail(
+      { problem: `keybearer is still starting, as pid ${child.pid}`, next: advice.logs() },
+      EXIT.failed,
+    );
   const messages = messagesIn(file, before);
   const how = child.exitCode === null ? child.signalCode : `exit code ${child.exitCode}`;
   if (messages.length === 0) messages.push(`keybearer ended with ${how} → ${advice.logs()}`);

@@ -35,7 +35,7 @@ export function statusCommand(): Command {
 
 async function status(options: { json?: boolean }): Promise<void> {
   const asked = await askDaemon<Status>(commandPaths(), "GET", "/status");
-  if (!asked.ok) return fail(asked.problem, EXIT.failed);
+  if (!asked.ok) return fail(asked, EXIT.failed);
   if (options.json) printJson(asked.value);
   else printLayout(formatStatus(asked.value, Date.now(), stdoutScreen().width));
 }

@@ -3,6 +3,7 @@ import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Result } from "../service/service.ts";
@@ -18,7 +19,7 @@ export function stopCommand(): Command {
 /** false: it still runs, and the reason was printed. */
 export async function stop(paths: Paths): Promise<boolean> {
   const asked = await askDaemon<Status>(paths, "GET", "/status");
-  if (!asked.ok) return failed(asked.problem);
+  if (!asked.ok) return failFalse(asked);
   const { pid } = asked.value;
   // Loaded on demand: other commands need no service manager.
   const { createContext } = await import("./service/context.ts");
@@ -28,16 +29,16 @@ export async function stop(paths: Paths): Promise<boolean> {
   const isService = manager !== null && (await manager.state()).pid === pid;
   const change = isService ? manager.stop() : stopProcess(paths, pid);
   const result = await withDrainProgress(change, paths, pid);
-  if (!result.ok) return failed(result.problem);
+  if (!result.ok) return failFalse(result);
   printText(
     isService
-      ? `the service is stopped until your next login → ${advice.start()}`
+      ? { problem: "the service is stopped until your next login", next: advice.start() }
       : `keybearer is stopped, it was pid ${pid}`,
   );
   return true;
 }
 
-function failed(problem: string): false {
+function failFalse(problem: Problem): false {
   fail(problem, EXIT.failed);
   return false;
 }
@@ -47,7 +48,7 @@ const POLL_MS = 100;
 /** By the control socket and not by a signal: in a container the process may have another pid. */
 async function stopProcess(paths: Paths, pid: number): Promise<Result> {
   const asked = await askDaemon(paths, "POST", "/stop", {});
-  if (!asked.ok) return { ok: false, problem: asked.problem, next: null };
+  if (!asked.ok) return asked;
   for (;;) {
     const status = await askDaemon<Status>(paths, "GET", "/status");
     // Another pid is a new daemon.

@@ -23,7 +23,7 @@ export function trustCommand(): Command {
 
 async function trust(name: string | undefined, options: { all?: boolean }): Promise<void> {
   if ((name === undefined) === (options.all !== true))
-    return fail(`name a tool or a gateway, or use --all → ${advice.status()}`, EXIT.usage);
+    return fail({ problem: "name a tool or a gateway, or use --all", next: advice.status() }, EXIT.usage);
   // There is no --yes: a program that can edit files must not be able to move keys.
   if (!isInteractive())
     return fail(
@@ -33,14 +33,14 @@ async function trust(name: string | undefined, options: { all?: boolean }): Prom
   const paths = commandPaths();
   const path = name === undefined ? "" : `/${encodeURIComponent(name)}`;
   const held = await askDaemon<HeldTool[]>(paths, "GET", `/held${path}`);
-  if (!held.ok) return fail(held.problem, EXIT.failed);
+  if (!held.ok) return fail(held, EXIT.failed);
   if (held.value.length === 0)
     return print(name === undefined ? "nothing is held" : `nothing of ${name} is held`);
   for (const { tool, what, from, to } of held.value)
     print(tool === SHARED_PASSWORD ? what : `tool ${tool}: ${what}`, `  was  ${from}`, `  now  ${to}`);
   if (!(await agrees("trust this?", "no", "trusted"))) return;
   const done = await askDaemon<TrustAnswer>(paths, "POST", `/trust${path}`, held.value);
-  if (!done.ok) return fail(done.problem, EXIT.failed);
+  if (!done.ok) return fail(done, EXIT.failed);
   for (const granted of done.value.granted) print(`trusted ${granted}`);
   if (done.value.problems.length > 0) fail(done.value.problems.join("\n"), EXIT.failed);
 }

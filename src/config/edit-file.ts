@@ -13,6 +13,7 @@ import { basename, dirname, join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { advice } from "../core/advice.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
+import { type Failed, failed, type Problem } from "../core/display.ts";
 import { errorCode, errorMessage, hasCode } from "../core/errors.ts";
 import { createPrivateFile, type StagedFile, stageFile, syncFolder } from "../core/private-file.ts";
 import { readText } from "./load.ts";
@@ -26,12 +27,7 @@ export interface Edited<Result> {
   readonly changed: boolean;
 }
 
-export interface NotEdited {
-  readonly ok: false;
-  readonly problem: string;
-}
-
-type Edit<Result> = (text: string) => Result | NotEdited;
+type Edit<Result> = (text: string) => Result | Failed;
 interface NewText {
   readonly ok: true;
   readonly text: string;
@@ -45,7 +41,7 @@ export async function editFile<Result extends NewText>(
   file: string,
   edit: Edit<Result>,
   clock: Clock = systemClock,
-): Promise<Edited<Result> | NotEdited> {
+): Promise<Edited<Result> | Failed> {
   for (let attempt = 1; ; attempt += 1) {
     const prepared = await prepareEdit(file, edit);
     if (!prepared.ok) return prepared;
@@ -65,7 +61,7 @@ export async function editFileIfConfirmed<Result extends NewText>(
   file: string,
   edit: Edit<Result>,
   confirm: () => Promise<boolean>,
-): Promise<Edited<Result> | NotEdited | null> {
+): Promise<Edited<Result> | Failed | null> {
   const prepared = await prepareEdit(file, edit);
   if (!prepared.ok) return prepared;
   if (!(await confirm())) return null;
@@ -78,8 +74,7 @@ export async function editFileIfConfirmed<Result extends NewText>(
 async function prepareEdit<Result extends NewText>(file: string, edit: Edit<Result>) {
   const read = await readText(file);
   if (read.text === null) {
-    const next = read.found ? "nothing was changed" : `write one first → ${advice.init()}`;
-    return { ok: false, problem: `${read.problem}. ${next}` } as const;
+    return read.found ? failed(`${read.problem}. nothing was changed`) : failed(read.problem, advice.init());
   }
   const result = edit(read.text);
   return result.ok ? ({ ok: true, before: read.text, result } as const) : result;
@@ -88,7 +83,7 @@ async function prepareEdit<Result extends NewText>(file: string, edit: Edit<Resu
 type Written =
   | { readonly ok: true }
   /** isStale: the file no longer holds the expected text. */
-  | { readonly ok: false; readonly problem: string; readonly isStale: boolean };
+  | (Failed & { readonly isStale: boolean });
 
 /** Replaces config.yaml, if it still holds the expected text. It is 0600 afterwards. A link to it stays. */
 export async function writeConfig(
@@ -103,20 +98,21 @@ export async function writeConfig(
     const { uid } = await stat(file);
     const user = process.geteuid?.();
     if (user !== undefined && user !== 0 && user !== uid)
-      return { ok: false, problem: `${file} was not changed: it belongs to another user`, isStale: false };
+      return { ...failed(`${file} was not changed: it belongs to another user`), isStale: false };
     const ready = await stageFile(file, text, { followLinks: true });
     staged = ready;
     const lock = join(dirname(ready.target), `.${basename(ready.target)}.lock`);
     const isReplaced = await underLock(lock, () => replaceIfSame(file, ready, expected), clock);
     if (!isReplaced) {
       const problem = `${file} was changed by something else meanwhile and was left as it is`;
-      return { ok: false, problem: `${problem}: run the command again`, isStale: true };
+      return { ...failed(problem, "run the command again"), isStale: true };
     }
     staged = null;
     await syncFolder(dirname(ready.target));
     return { ok: true };
   } catch (error) {
-    return { ok: false, problem: `${file} was not changed: ${explainError(error, file)}`, isStale: false };
+    const { problem, next } = explainError(error, file);
+    return { ...failed(`${file} was not changed: ${problem}`, next), isStale: false };
   } finally {
     await staged?.discard();
   }
@@ -126,9 +122,10 @@ export async function writeConfig(
 export async function createConfig(file: string, text: string): Promise<Written> {
   try {
     if (await createPrivateFile(file, text)) return { ok: true };
-    return { ok: false, problem: `${file} exists already and was left as it is`, isStale: true };
+    return { ...failed(`${file} exists already and was left as it is`), isStale: true };
   } catch (error) {
-    return { ok: false, problem: `${file} was not created: ${explainError(error, file)}`, isStale: false };
+    const { problem, next } = explainError(error, file);
+    return { ...failed(`${file} was not created: ${problem}`, next), isStale: false };
   }
 }
 
@@ -144,23 +141,23 @@ function replaceIfSame(file: string, staged: StagedFile, expected: string): bool
   return isSame;
 }
 
-function explainError(error: unknown, file: string): string {
+function explainError(error: unknown, file: string): Problem {
   const code = errorCode(error);
   switch (code) {
     case "ENOENT":
-      return "it no longer exists";
+      return { problem: "it no longer exists", next: null };
     case "EACCES":
     case "EPERM":
-      return `no permission for it or its folder: see \`ls -la ${dirname(file)}\``;
+      return { problem: "no permission for it or its folder", next: `ls -la ${dirname(file)}` };
     case "EROFS":
-      return "its disk is read-only";
+      return { problem: "its disk is read-only", next: null };
     case "ENOSPC":
     case "EDQUOT":
-      return "there is no space left on its disk";
+      return { problem: "there is no space left on its disk", next: null };
     case "unknown":
-      return errorMessage(error);
+      return { problem: errorMessage(error), next: null };
     default:
-      return code;
+      return { problem: code, next: null };
   }
 }
 

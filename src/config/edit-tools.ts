@@ -1,4 +1,5 @@
 import { advice } from "../core/advice.ts";
+import { type Failed, failed } from "../core/display.ts";
 import {
   appendItem,
   type EditResult,
@@ -41,8 +42,8 @@ export function setToken(
     return mode === "replace" ? setValue(text, path, hash) : appendItem(text, path, hash);
   const { name, created } = token;
   if (old.some((each) => readName(each) === name)) {
-    const problem = `${tool} already has a token called ${name}: choose another name, or revoke that one first`;
-    return { ok: false, problem: `${problem} → ${advice.revoke(tool, name)}` };
+    const problem = `${tool} already has a token called ${name}`;
+    return failed(problem, `choose another name, or revoke that one first: ${advice.revoke(tool, name)}`);
   }
   const entry: YamlMap = { name, hash, created };
   // A single map cannot be appended to, and a list is what the next token needs.
@@ -67,8 +68,7 @@ export function countTokens(text: string, tool: string): number {
 
 type TokenRemoved =
   /** isLast: the tool has no other token. */
-  | { readonly ok: true; readonly text: string; readonly isLast: boolean }
-  | { readonly ok: false; readonly problem: string };
+  { readonly ok: true; readonly text: string; readonly isLast: boolean } | Failed;
 
 /** Ends one token, by its name or the first digits of its hash. */
 export function removeToken(text: string, tool: string, name: string): TokenRemoved {
@@ -79,7 +79,7 @@ export function removeToken(text: string, tool: string, name: string): TokenRemo
   if (index === -1) {
     const names = tokens.map(readName).join(", ");
     const known = names === "" ? "it has none" : `it has ${names}`;
-    return { ok: false, problem: `${tool} has no token called ${name}; ${known}` };
+    return failed(`${tool} has no token called ${name}; ${known}`);
   }
   const isLast = tokens.length === 1;
   const removed = removeValue(text, isLast ? ["tools", tool, "token"] : ["tools", tool, "token", index]);
@@ -141,16 +141,14 @@ export function addTool(text: string, tool: string, settings: YamlMap): EditResu
   if (!source.ok) return source;
   const { tools = {} } = source.value;
   if (typeof tools !== "string" && Object.hasOwn(tools, tool)) {
-    const problem = `config.yaml already has a tool ${tool}`;
-    return { ok: false, problem: `${problem}. a new key for it: ${advice.rotate(tool)}` };
+    return failed(`config.yaml already has a tool ${tool}`, `for a new key: ${advice.rotate(tool)}`);
   }
   return setValue(text, ["tools", tool], settings);
 }
 
 type ToolRemoved =
   /** commentAbove: comments above it stayed. They may be about it, or about what follows. */
-  | { readonly ok: true; readonly text: string; readonly commentAbove: boolean }
-  | { readonly ok: false; readonly problem: string };
+  { readonly ok: true; readonly text: string; readonly commentAbove: boolean } | Failed;
 
 /** Removes a tool with the comments inside it. What is above it stays. */
 export function removeTool(text: string, tool: string): ToolRemoved {
@@ -170,8 +168,7 @@ export function addGroup(text: string, gateway: string, group: string): EditResu
     const main = { base_url: url, groups: { [group]: {} } };
     return renamed.ok ? setValue(renamed.text, ["gateways"], { main }) : renamed;
   }
-  if (mapIn(gateways)[gateway] === undefined)
-    return { ok: false, problem: `there is no gateway ${gateway} in config.yaml` };
+  if (mapIn(gateways)[gateway] === undefined) return failed(`there is no gateway ${gateway} in config.yaml`);
   return setValue(text, ["gateways", gateway, "groups", group], {});
 }
 
@@ -180,16 +177,15 @@ interface FoundTool {
   readonly settings: YamlMap;
 }
 
-function findTool(text: string, tool: string): FoundTool | { readonly ok: false; readonly problem: string } {
+function findTool(text: string, tool: string): FoundTool | Failed {
   const source = readForEdit(text);
   if (!source.ok) return source;
   const { tools } = source.value;
   if (tools === undefined || typeof tools === "string" || Array.isArray(tools))
-    return { ok: false, problem: `config.yaml has no map of tools: run \`${advice.check()}\`` };
+    return failed("config.yaml has no map of tools", advice.check());
   const names = Object.keys(tools);
   if (!names.includes(tool)) {
-    const problem = `there is no tool ${tool} in config.yaml; its tools are ${names.join(", ")}`;
-    return { ok: false, problem };
+    return failed(`there is no tool ${tool} in config.yaml; its tools are ${names.join(", ")}`);
   }
   return { ok: true, settings: mapIn(mapIn(tools)[tool]) };
 }

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { isAlias, isMap, isPair, isScalar, isSeq, type ParsedNode, parseDocument, type YAMLMap } from "yaml";
 import { advice } from "../core/advice.ts";
+import { type Failed, failed, type Problem } from "../core/display.ts";
 import { lineStart } from "../core/lines.ts";
 import { redactCredentials } from "../core/redact.ts";
 import {
@@ -34,9 +35,7 @@ import { joinPath, lexInBounds } from "./yaml.ts";
 /** Names of map entries and indexes of list items, from the top. */
 export type Path = readonly [string | number, ...(string | number)[]];
 
-export type EditResult =
-  | { readonly ok: true; readonly text: string }
-  | { readonly ok: false; readonly problem: string };
+export type EditResult = { readonly ok: true; readonly text: string } | Failed;
 
 /** Sets a value, and creates the maps that lead to it. */
 export function setValue(text: string, path: Path, value: YamlValue): EditResult {
@@ -50,7 +49,7 @@ export function removeValue(text: string, path: Path): EditResult {
   const source = readForEdit(text);
   if (!source.ok) return source;
   const { parent, item } = itemAt(source, path);
-  if (parent === null || item === null) return editFailure(`there is no ${showPath(path)} in config.yaml`);
+  if (parent === null || item === null) return failed(`there is no ${showPath(path)} in config.yaml`);
   const [first, ...rest] = path.slice(0, -1);
   if (parent.items.length === 1 && first !== undefined)
     return setValue(text, [first, ...rest], isMap(parent) ? {} : []);
@@ -63,8 +62,8 @@ export function renameKey(text: string, path: Path, name: string): EditResult {
   const source = readForEdit(text);
   if (!source.ok) return source;
   const { parent, item } = itemAt(source, path);
-  if (!isMap(parent) || !isPair(item)) return editFailure(`there is no ${showPath(path)} in config.yaml`);
-  if (findPair(parent, name) !== undefined) return editFailure(`config.yaml already has an entry ${name}`);
+  if (!isMap(parent) || !isPair(item)) return failed(`there is no ${showPath(path)} in config.yaml`);
+  if (findPair(parent, name) !== undefined) return failed(`config.yaml already has an entry ${name}`);
   const value = plainValue(item.value, []);
   const expected = changed(changed(source.value, path, null), [...path.slice(0, -1), name], value);
   const [start, end] = item.key.range;
@@ -108,13 +107,12 @@ interface Source {
   readonly value: YamlMap;
 }
 
-type Refusal = { readonly ok: false; readonly problem: string };
 type Names = readonly (string | number)[];
 
 /** Parses config.yaml's text, and refuses it where an edit by ranges could not be trusted. */
-export function readForEdit(text: string): Source | Refusal {
+export function readForEdit(text: string): Source | Failed {
   if (!lexInBounds(text).ok)
-    return editFailure(`config.yaml cannot be edited because it has problems: run \`${advice.check()}\``);
+    return failed("config.yaml cannot be edited because it has problems", advice.check());
   const document = parseDocument(text, {
     // Every scalar is its own text, so that `no` and `1.0` are names like others.
     schema: "failsafe",
@@ -126,20 +124,21 @@ export function readForEdit(text: string): Source | Refusal {
   });
   const root = document.contents;
   if (document.errors.length > 0 || !isMap(root))
-    return editFailure(`config.yaml cannot be edited because it has problems: run \`${advice.check()}\``);
-  const problems: string[] = [];
+    return failed("config.yaml cannot be edited because it has problems", advice.check());
+  const problems: Problem[] = [];
   const value = plainMap(root, problems, "");
   const [problem] = problems;
-  return problem === undefined ? { ok: true, text, root, value } : editFailure(problem);
+  return problem === undefined ? { ok: true, text, root, value } : { ok: false, ...problem };
 }
 
-function plainValue(node: ParsedNode | null, problems: string[], path = ""): YamlValue {
+function plainValue(node: ParsedNode | null, problems: Problem[], path = ""): YamlValue {
   if (node === null) return "";
   if (isAlias(node) || node.anchor !== undefined || node.tag !== undefined) {
     const what = node.tag === undefined ? "an anchor or an alias" : "a tag";
-    problems.push(
-      `config.yaml has ${what} at ${path}, which keybearer does not support: run \`${advice.check()}\``,
-    );
+    problems.push({
+      problem: `config.yaml has ${what} at ${path}, which keybearer does not support`,
+      next: advice.check(),
+    });
     return "";
   }
   if (isMap(node)) return plainMap(node, problems, path);
@@ -147,13 +146,16 @@ function plainValue(node: ParsedNode | null, problems: string[], path = ""): Yam
   return String(node.value ?? "");
 }
 
-function plainMap(map: YAMLMap.Parsed, problems: string[], path: string): YamlMap {
+function plainMap(map: YAMLMap.Parsed, problems: Problem[], path: string): YamlMap {
   const entries = new Map<string, YamlValue>();
   for (const pair of map.items) {
     const name = String(plainValue(pair.key, problems, path));
     const inner = joinPath(path, name);
     if (entries.has(name))
-      problems.push(`config.yaml has ${inner} twice: delete one of them, then run this again`);
+      problems.push({
+        problem: `config.yaml has ${inner} twice`,
+        next: "delete one of them, then run this again",
+      });
     entries.set(name, plainValue(pair.value, problems, inner));
   }
   return Object.fromEntries(entries);
@@ -191,16 +193,12 @@ function finish(
 }
 
 /** The value is shown without what may be a secret in it: the person has it, the terminal's log need not. */
-function byHand(path: Path, value: YamlValue | null): Refusal {
+function byHand(path: Path, value: YamlValue | null): Failed {
   const what =
     value === null
       ? `delete ${showPath(path)} by hand`
-      : `change it by hand\n  ${showPath(path)}: ${redactCredentials(formatInline(value))}`;
-  return editFailure(`keybearer cannot edit this config.yaml safely: ${what}`);
-}
-
-function editFailure(problem: string): Refusal {
-  return { ok: false, problem };
+      : `change it by hand: ${showPath(path)}: ${redactCredentials(formatInline(value))}`;
+  return failed("keybearer cannot edit this config.yaml safely", what);
 }
 
 function showPath(path: Path): string {

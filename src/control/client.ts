@@ -4,6 +4,7 @@ import { request as httpRequest, type IncomingMessage, type RequestOptions } fro
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { advice, withConfig } from "../core/advice.ts";
+import { type Failed, failed, type Problem } from "../core/display.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { TailLine } from "./tail.ts";
@@ -11,9 +12,7 @@ import type { TailLine } from "./tail.ts";
 /** The caller's process id. Node cannot ask a socket who is at its other end, so the log quotes what the caller claims. */
 export const PEER_HEADER = "x-keybearer-peer";
 
-export type Asked<T> =
-  | { readonly ok: true; readonly value: T }
-  | { readonly ok: false; readonly running: boolean; readonly problem: string };
+export type Asked<T> = { readonly ok: true; readonly value: T } | (Failed & { readonly running: boolean });
 
 /** Where the daemon listens, and the file with which it would be started. */
 export type DaemonPaths = Pick<Paths, "socket" | "config" | "explicit">;
@@ -39,16 +38,16 @@ export async function askDaemon<T>(
     answer = await text(response);
   } catch (error) {
     if (isAbsent(error))
-      return { ok: false, running: false, problem: `keybearer is not running → ${startCommand(paths)}` };
+      return { ...failed("keybearer is not running", startCommand(paths)), running: false };
     const late = `the daemon did not answer within ${timeout / 1000} s`;
-    return { ok: false, running: true, problem: signal.aborted ? late : errorMessage(error) };
+    return { ...failed(signal.aborted ? late : errorMessage(error)), running: true };
   }
   try {
     const value = JSON.parse(answer);
     if (status === 200) return { ok: true, value };
-    return { ok: false, running: true, problem: String(value.error) };
+    return { ...failed(String(value.error)), running: true };
   } catch {
-    return { ok: false, running: true, problem: "the daemon's answer is not JSON" };
+    return { ...failed("the daemon's answer is not JSON"), running: true };
   }
 }
 
@@ -58,8 +57,7 @@ export function startCommand(paths: Omit<DaemonPaths, "socket">): string {
 }
 
 /** Why following ended. `final`: another attempt would not help. */
-export interface TailEnd {
-  readonly problem: string;
+export interface TailEnd extends Problem {
   readonly final: boolean;
 }
 
@@ -72,12 +70,13 @@ export async function* followTail(socket: string): AsyncGenerator<TailLine, Tail
   try {
     response = await send(socket, "GET", "/tail");
   } catch (error) {
-    return { problem: isAbsent(error) ? "keybearer is not running" : errorMessage(error), final: false };
+    const problem = isAbsent(error) ? "keybearer is not running" : errorMessage(error);
+    return { problem, next: null, final: false };
   }
   if (response.statusCode !== 200) {
     const answer = await text(response).catch(() => "");
     // 503 while it starts. Every other status stays as it is.
-    return { problem: refusalText(response.statusCode, answer), final: response.statusCode !== 503 };
+    return { ...describeRefusal(response.statusCode, answer), final: response.statusCode !== 503 };
   }
   let rest = "";
   response.setEncoding("utf8");
@@ -91,16 +90,19 @@ export async function* followTail(socket: string): AsyncGenerator<TailLine, Tail
     // A daemon that is killed breaks off in the middle of the response.
     if (!hasCode(error, "ECONNRESET")) throw error;
   }
-  return { problem: "keybearer stopped", final: false };
+  return { problem: "keybearer stopped", next: null, final: false };
 }
 
-function refusalText(status: number | undefined, body: string): string {
+function describeRefusal(status: number | undefined, body: string): Problem {
   if (status === 404)
-    return "the running keybearer is older than this program and cannot be followed → restart it";
+    return {
+      problem: "the running keybearer is older than this program and cannot be followed",
+      next: "restart it",
+    };
   try {
-    return String(JSON.parse(body).error);
+    return { problem: String(JSON.parse(body).error), next: null };
   } catch {
-    return `keybearer answered ${status}`;
+    return { problem: `keybearer answered ${status}`, next: null };
   }
 }
 

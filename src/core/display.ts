@@ -22,6 +22,15 @@ export interface Problem {
   readonly next: string | null;
 }
 
+/** The result of something that failed. */
+export interface Failed extends Problem {
+  readonly ok: false;
+}
+
+export function failed(problem: string, next: string | null = null): Failed {
+  return { ok: false, problem, next };
+}
+
 /** What failed, and what to do about it, in one line. */
 export function withNext({ problem, next }: Problem): string {
   return next === null ? problem : `${problem} → ${next}`;

@@ -1,3 +1,4 @@
+import { type Problem, withNext } from "./display.ts";
 /** The message of whatever was thrown, without its stack. */
 export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
@@ -27,8 +28,11 @@ export const EXIT = { ok: 0, failed: 1, usage: 2, portTaken: 69, alreadyRunning:
 /** The daemon or a command cannot start. The message explains it, so no stack trace is printed. */
 export class StartError extends Error {
   readonly exitCode: number;
-  constructor(exitCode: number, message: string) {
-    super(message);
+  readonly problems: readonly Problem[];
+
+  constructor(exitCode: number, ...problems: readonly Problem[]) {
+    super(problems.map(withNext).join("\n"));
     this.exitCode = exitCode;
+    this.problems = problems;
   }
 }

@@ -82,13 +82,13 @@ export function findPaths(options: PathOptions): Paths {
 }
 
 /** Creates keybearer's folders. Returns what is wrong with them, such as that other users can write there. */
-export function prepareFolders(paths: Paths): string[] {
-  const problems: string[] = [];
+export function prepareFolders(paths: Paths): Problem[] {
+  const problems: Problem[] = [];
   for (const folder of [paths.state, paths.run]) {
     try {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     } catch (error) {
-      problems.push(`cannot make the folder ${folder}: ${errorMessage(error)}`);
+      problems.push({ problem: `cannot make the folder ${folder}: ${errorMessage(error)}`, next: null });
       continue;
     }
     const problem = folderProblem(folder);
@@ -96,16 +96,19 @@ export function prepareFolders(paths: Paths): string[] {
   }
   for (const folder of paths.own) {
     const problem = folderProblem(folder);
-    if (problem !== null && !problems.includes(problem)) problems.push(problem);
+    const isKnown = problems.some((known) => known.problem === problem?.problem);
+    if (problem !== null && !isKnown) problems.push(problem);
   }
   return problems;
 }
 
-function folderProblem(folder: string): string | null {
+function folderProblem(folder: string): Problem | null {
   const found = statOrNull(folder);
   if (found === null) return null;
-  if (isOtherUsers(found)) return `${folder} belongs to another user → chown it, or use another folder`;
-  return (found.mode & 0o022) === 0 ? null : `other users can write to ${folder} → chmod 700 ${folder}`;
+  if (isOtherUsers(found))
+    return { problem: `${folder} belongs to another user`, next: "chown it, or use another folder" };
+  if ((found.mode & 0o022) === 0) return null;
+  return { problem: `other users can write to ${folder}`, next: `chmod 700 ${folder}` };
 }
 
 /** What is wrong with the owner or the mode of config.yaml; null: nothing. */

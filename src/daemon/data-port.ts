@@ -111,8 +111,6 @@ export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logge
 
 async function portTakenError({ address, port }: PortTaken): Promise<StartError> {
   const by = await describePortOwner(port);
-  return new StartError(
-    EXIT.portTaken,
-    `${address} is taken by ${by}. stop it, or change listen in config.yaml`,
-  );
+  const next = "stop it, or change listen in config.yaml";
+  return new StartError(EXIT.portTaken, { problem: `${address} is taken by ${by}`, next });
 }

@@ -8,6 +8,7 @@ import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
+import type { Problem } from "../core/display.ts";
 import { EXIT, errorMessage, StartError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { setAsideForeign } from "../core/own-file.ts";
@@ -90,7 +91,7 @@ export async function openState(options: OpenOptions, keys: Keys, shutdown: Shut
 
 async function takeLock(paths: Paths, shutdown: Shutdown): Promise<StateLock> {
   const problems = prepareFolders(paths);
-  if (problems.length > 0) throw new StartError(EXIT.badConfig, problems.join("\n"));
+  if (problems.length > 0) throw new StartError(EXIT.badConfig, ...problems);
   const lock = await waitForLock(paths);
   if (lock === null) throw new StartError(EXIT.alreadyRunning, ALREADY_RUNNING);
   shutdown.add("release the lock", () => lock.release());
@@ -107,19 +108,26 @@ async function waitForLock(paths: Paths): Promise<StateLock | null> {
       const lock = StateLock.take(paths.lock);
       if (lock !== null) return lock;
     } catch (error) {
-      throw new StartError(EXIT.failed, `cannot lock ${paths.lock}: ${errorMessage(error)}`);
+      const problem = `cannot lock ${paths.lock}: ${errorMessage(error)}`;
+      throw new StartError(EXIT.failed, { problem, next: null });
     }
     if (attempt === LOCK_ATTEMPTS || (await isDaemonListening(paths.socket))) return null;
   }
 }
 
-const ALREADY_RUNNING = `keybearer is already running here, or still stopping → ${advice.status()}`;
+const ALREADY_RUNNING: Problem = {
+  problem: "keybearer is already running here, or still stopping",
+  next: advice.status(),
+};
 
 /** If there is no file, the sandbox serves; a file named with --config must exist. */
 async function firstLoad(paths: Paths): Promise<Loaded> {
   const loaded = await loadConfig(paths.config, { home: paths.home, strict: true });
   if (loaded.config === null && (loaded.found || paths.explicit)) {
-    throw new StartError(EXIT.badConfig, formatProblems(paths.config, loaded.problems));
+    throw new StartError(EXIT.badConfig, {
+      problem: formatProblems(paths.config, loaded.problems),
+      next: null,
+    });
   }
   return loaded;
 }
@@ -133,10 +141,10 @@ async function openControl(paths: Paths, log: Logger, shutdown: Shutdown): Promi
     case "already running":
       throw new StartError(EXIT.alreadyRunning, ALREADY_RUNNING);
     case "path too long":
-      throw new StartError(
-        EXIT.failed,
-        `the path of the control socket is too long for the system: ${paths.socket}. set a shorter KEYBEARER_HOME`,
-      );
+      throw new StartError(EXIT.failed, {
+        problem: `the path of the control socket is too long for the system: ${paths.socket}`,
+        next: "set a shorter KEYBEARER_HOME",
+      });
   }
 }
 
@@ -181,7 +189,8 @@ async function initialSnapshot(
   keys: Keys,
   startWarnings: readonly ConfigProblem[],
 ): Promise<Pick<OpenState, "initial" | "settled">> {
-  if (config === null) throw new StartError(EXIT.badConfig, formatProblems(paths.config, problems));
+  if (config === null)
+    throw new StartError(EXIT.badConfig, { problem: formatProblems(paths.config, problems), next: null });
   const states = await keys.keyring.resolve(wantedKeys(config, paths), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);

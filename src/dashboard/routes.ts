@@ -7,6 +7,7 @@ import type { Status } from "../control/status.ts";
 import type { Tail } from "../control/tail.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
+import { withNext } from "../core/display.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
@@ -239,7 +240,7 @@ export class Api {
       );
     }
     const edited = await editFile(paths.config, (text) => setEnabled(text, name, enabled), clock);
-    if (!edited.ok) throw new HttpError(409, edited.problem);
+    if (!edited.ok) throw new HttpError(409, withNext(edited));
     const { changed } = edited;
     if (changed)
       log.warn({ tool: name }, `tool ${name}: ${enabled ? "enabled" : "disabled"} on the dashboard`);

@@ -3,6 +3,7 @@ import { setKey } from "../config/edit-tools.ts";
 import { parseConfig } from "../config/parse.ts";
 import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { failed } from "../core/display.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
 import { readKey } from "../keys/sources.ts";
@@ -100,9 +101,9 @@ export class ConfigStorage implements KeyStorage {
         current === undefined
           ? `config.yaml has problems, or no tool ${tool} any more`
           : `the key of ${tool} in config.yaml was changed in the meantime`;
-      return { ok: false, problem };
+      return failed(problem);
     });
-    if (!edited.ok) throw new Refused(edited.problem);
+    if (!edited.ok) throw new Refused(edited.problem, edited.next);
     await reload.refresh(false);
     // A keychain may answer later than a reload waits, and a place that was empty is not read again by itself.
     await keyring.rereadAt(place);

@@ -41,7 +41,7 @@ export async function openPort(listen: Listen, handlers: PortHandlers): Promise<
     try {
       for (const host of hosts) await port.bind(host);
       if (port.addresses.length > 0) return port;
-      throw new StartError(EXIT.badConfig, "this machine has no IPv6; write 127.0.0.1");
+      throw new StartError(EXIT.badConfig, { problem: "this machine has no IPv6", next: "write 127.0.0.1" });
     } catch (error) {
       port.cut();
       await port.drain();

@@ -27,9 +27,10 @@ export async function ensureRunning(paths: Paths, { yes, config }: AdoptOptions)
     else await offerService(paths);
   }
   if (await isRunning(paths)) return true;
-  notice(
-    `the clients' files were left as they are: keybearer does not run, and they would get no answer → ${advice.start()}, then run this again`,
-  );
+  notice({
+    problem: "the clients' files were left as they are: keybearer does not run, and they would get no answer",
+    next: `${advice.start()}, then run this again`,
+  });
   return false;
 }
 
@@ -47,7 +48,10 @@ export async function checkTools(paths: Paths, tools: readonly ReadyTool[]): Pro
     if (problem === null) printText(`${plan.name}: a request went through keybearer to ${plan.baseUrl}`);
     else
       fail(
-        `${plan.name}: a request through keybearer failed: ${problem} → ${advice.doctor()}. to go back: ${advice.adoptUndo()}`,
+        {
+          problem: `${plan.name}: a request through keybearer failed: ${problem}`,
+          next: `${advice.doctor()}. to go back: ${advice.adoptUndo()}`,
+        },
         EXIT.failed,
       );
   }
@@ -120,7 +124,10 @@ async function rotateMoved(
     const done = isWanted ? await rotateAtConsole(paths, name, rotation) : null;
     if (done === "manual") byHand.push(plan);
     else if (done !== "done")
-      notice(`${key.fingerprint} was in a file, so it counts as exposed → ${advice.rotate(name)}`);
+      notice({
+        problem: `${key.fingerprint} was in a file, so it counts as exposed`,
+        next: advice.rotate(name),
+      });
   }
   if (byHand.length === 0) return;
   notice(

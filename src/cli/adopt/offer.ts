@@ -16,7 +16,7 @@ export async function offerAdopt(paths: Paths, mayAsk: boolean): Promise<void> {
   const places = pairs.flatMap((pair) => pair.places);
   if (places.length === 0) return;
   const found = `keys of other tools can be moved into keybearer: ${count(pairs.length, "key")} in ${count(places.length, "place")}`;
-  if (!mayAsk) return notice(`${found} → ${withConfig(advice.adopt(), paths)}`);
+  if (!mayAsk) return notice({ problem: found, next: withConfig(advice.adopt(), paths) });
   notice(found);
   for (const { key, baseUrl, places } of pairs)
     for (const place of places)

@@ -9,7 +9,6 @@ import { formatProblems } from "../../config/problems.ts";
 import type { Gateway } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
@@ -73,7 +72,7 @@ export async function prepareTool(paths: Paths, plan: ToolPlan, store: Store): P
     (tool, revision) => tool !== undefined && revision > before,
   );
   if (effect.state === "not in force") {
-    notice(`${plan.name}: ${effect.problem}`);
+    notice({ ...effect, problem: `${plan.name}: ${effect.problem}` });
     return null;
   }
   const client = findClient(plan.client);
@@ -102,7 +101,7 @@ async function tryKey(
   notice(`asking ${gateway.baseUrl} for its models with key ${key.fingerprint} …`);
   const answer = await withOwnConnections(paths.keyCalls, (deps) => probeKey(deps, gateway, key));
   if (answer.ok) return answer.models;
-  notice(`${key.fingerprint} stays where it is: ${withNext({ problem: answer.why, next: answer.next })}`);
+  notice({ problem: `${key.fingerprint} stays where it is: ${answer.why}`, next: answer.next });
   return null;
 }
 
@@ -128,7 +127,7 @@ async function saveNewTool(
       paths.config,
       newConfig({ baseUrl: plan.baseUrl, tool, key: source, token: entry, budget }),
     );
-    if (!made.ok) fail(made.problem, EXIT.failed);
+    if (!made.ok) fail(made, EXIT.failed);
     return made.ok;
   });
 }

@@ -20,13 +20,13 @@ then: ${advice.mirrorLogin()}. new-api needs no login: console: { kind: new-api 
 /** The report of every console. null: it failed, and the reason was printed. */
 export async function readAllConsoles(paths: Paths): Promise<readonly MirrorReport[] | null> {
   const asked = await askDaemon<MirrorReport[]>(paths, "GET", "/mirror");
-  if (!asked.ok) return failNull(asked.problem, EXIT.failed);
+  if (!asked.ok) return failNull(asked, EXIT.failed);
   if (asked.value.length > 0) return asked.value;
   // An empty report may also come from a usage log that cannot be read.
   const status = await askDaemon<Status>(paths, "GET", "/status");
   if (!status.ok || status.value.consoles.length === 0) return [];
   return failNull(
-    `the usage log cannot be read, so nothing can be compared → ${advice.status()}`,
+    { problem: "the usage log cannot be read, so nothing can be compared", next: advice.status() },
     EXIT.failed,
   );
 }

@@ -22,7 +22,7 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   const reports = await readConsoles(paths, gateway);
   if (reports === null) return;
   const asked = await askDaemon<ComparedRow[]>(paths, "GET", "/mirrordiff");
-  if (!asked.ok) return fail(asked.problem, EXIT.failed);
+  if (!asked.ok) return fail(asked, EXIT.failed);
   const rows = asked.value.filter((row) => gateway === undefined || row.gateway === gateway);
   if (options.json) return printJson(rows);
   const now = Date.now();
@@ -46,12 +46,15 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
   const name = text.trim();
   if (name === "") return fail(`name a row: ${advice.mirrorDiff()} lists them`, EXIT.usage);
   const asked = await askDaemon<ComparedRow[]>(commandPaths(), "POST", "/compared", { what: name });
-  if (!asked.ok) return fail(asked.problem, EXIT.failed);
+  if (!asked.ok) return fail(asked, EXIT.failed);
   const found = asked.value;
   const [first] = found;
   if (first === undefined)
     return fail(
-      `there is no row or record ${name} → ${advice.mirrorDiff()}, or ${advice.usageTail()}`,
+      {
+        problem: `there is no row or record ${name}`,
+        next: `${advice.mirrorDiff()}, or ${advice.usageTail()}`,
+      },
       EXIT.failed,
     );
   if (options.json) return printJson(found);

@@ -4,12 +4,12 @@ import type { ConsoleLogin } from "../../config/schema.ts";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { type Problem, withNext } from "../../core/display.ts";
+import type { Problem } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { LoginAnswer, LoginRequest } from "../../mirror/login.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
-import { fail, failNull, print, printText } from "../ui/messages.ts";
+import { fail, failNull, type Message, print, printText } from "../ui/messages.ts";
 import { createPrompter, type Prompter } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
 import { readConsoles } from "./consoles.ts";
@@ -37,13 +37,17 @@ export async function login(gateway: string | undefined, options: LoginOptions):
     // The person must see where the password goes.
     if (prompter.interactive) print(`${console.gateway}: ${formatKind(console)} at ${console.url}`);
     const given = await askCredentials(console, options, configured ?? {}, prompter);
-    if ("problem" in given) return fail(withNext(given), EXIT.usage);
+    if ("problem" in given) return fail(given, EXIT.usage);
     const problem = await send(paths, console.gateway, options.account, given.credentials, prompter);
-    if (problem !== null) return fail(`not logged in: ${problem}`, EXIT.failed);
+    if (problem !== null)
+      return fail({ ...problem, problem: `not logged in: ${problem.problem}` }, EXIT.failed);
     const account = options.account === undefined ? "" : ` as ${options.account}`;
     const kept =
       console.kind === "sub2api" ? "a refresh token is kept, no password" : "the access token is kept";
-    printText(`logged in to ${console.gateway}${account}. ${kept} → ${advice.mirrorSync(console.gateway)}`);
+    printText({
+      problem: `logged in to ${console.gateway}${account}. ${kept}`,
+      next: advice.mirrorSync(console.gateway),
+    });
   } finally {
     prompter.close();
   }
@@ -83,14 +87,17 @@ async function detectKind(paths: Paths, before: MirrorReport): Promise<MirrorRep
 export function cannotLogIn(
   { gateway, kind, why, next }: MirrorReport,
   options: LoginOptions,
-): string | null {
+): Problem | null {
   if (kind === null) {
     const cause = why === null ? "" : ` (${why})`;
-    const advice = next ?? `write kind: below gateways.${gateway}.console in config.yaml`;
-    return `the kind of ${gateway}'s console is not known yet${cause} → ${advice}`;
+    const problem = `the kind of ${gateway}'s console is not known yet${cause}`;
+    return { problem, next: next ?? `write kind: below gateways.${gateway}.console in config.yaml` };
   }
   if (options.refreshToken && kind !== "sub2api")
-    return `--refresh-token is only for sub2api, and ${gateway} has ${kind} → ${advice.mirrorLogin(gateway)}`;
+    return {
+      problem: `--refresh-token is only for sub2api, and ${gateway} has ${kind}`,
+      next: advice.mirrorLogin(gateway),
+    };
   return null;
 }
 
@@ -102,10 +109,13 @@ async function configuredLogins(paths: Paths, gateway: string): Promise<readonly
   return config?.gateways[gateway]?.console?.logins ?? [];
 }
 
-function noSuchAccount(gateway: string, typed: string | undefined, logins: readonly ConsoleLogin[]): string {
+function noSuchAccount(gateway: string, typed: string | undefined, logins: readonly ConsoleLogin[]): Message {
   const names = logins.flatMap(({ name }) => (name === null ? [] : [name]));
   if (names.length === 0)
-    return `config.yaml names no accounts → below gateways.${gateway}.console: login: [{ name: ${typed} }, …]`;
+    return {
+      problem: "config.yaml names no accounts",
+      next: `below gateways.${gateway}.console: login: [{ name: ${typed} }, …]`,
+    };
   const what = typed === undefined ? "there are several accounts" : `config.yaml has no account ${typed}`;
   const commands = names.map((name) => advice.mirrorLogin(gateway, name));
   return `${what}. choose one:\n${commands.join("\n")}`;
@@ -164,7 +174,7 @@ async function send(
   account: string | undefined,
   credentials: LoginRequest,
   prompter: Prompter,
-): Promise<string | null> {
+): Promise<Problem | null> {
   const post = (request: LoginRequest) =>
     askDaemon<LoginAnswer>(
       paths,
@@ -174,17 +184,21 @@ async function send(
       CONSOLE_TIMEOUT_MS,
     );
   const first = await post(credentials);
-  if (!first.ok) return first.problem;
-  if (first.value.state !== "second-factor") return first.value.problem;
+  if (!first.ok) return first;
+  if (first.value.state !== "second-factor") {
+    const { problem } = first.value;
+    return problem === null ? null : { problem, next: null };
+  }
   const maxTries = prompter.interactive ? MAX_CODE_TRIES : 1;
   for (let tries = 1; ; tries += 1) {
     const code = trimmed(await prompter.secret("second factor, the code: "));
-    if (code === null) return "the console asks for a second factor, and none was given";
+    if (code === null)
+      return { problem: "the console asks for a second factor, and none was given", next: null };
     const second = await post({ code: code.replaceAll(" ", "") });
-    if (!second.ok) return second.problem;
+    if (!second.ok) return second;
     if (second.value.state === "done") return null;
     const problem = second.value.problem ?? "the second factor was not accepted";
-    if (tries === maxTries) return problem;
+    if (tries === maxTries) return { problem, next: null };
     print(problem);
   }
 }

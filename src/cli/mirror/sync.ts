@@ -34,7 +34,7 @@ export async function sync(gateway: string | undefined): Promise<void> {
 
 async function syncOne(paths: Paths, gateway: string): Promise<void> {
   const begun = await askDaemon<ConsoleStatus>(paths, "POST", `/sync/${encodeURIComponent(gateway)}`, {});
-  if (!begun.ok) return fail(`${gateway}: ${begun.problem}`, EXIT.failed);
+  if (!begun.ok) return fail({ ...begun, problem: `${gateway}: ${begun.problem}` }, EXIT.failed);
   const progress = new SyncProgress(gateway);
   const onInterrupt = () => {
     progress.clear();
@@ -137,9 +137,12 @@ export async function ack(gateway: string | undefined): Promise<void> {
     const { gateway, key, certain, last_at } = alarm;
     const shown = { gateway, key, certain, last_at, count: alarm.count };
     const done = await askDaemon<{ acknowledged: number | null }>(paths, "POST", "/ack", shown);
-    if (!done.ok) return fail(done.problem, EXIT.failed);
+    if (!done.ok) return fail(done, EXIT.failed);
     if (done.value.acknowledged === null)
-      return fail(`more rows arrived in the meantime → ${advice.mirrorAck(gateway)}`, EXIT.failed);
+      return fail(
+        { problem: "more rows arrived in the meantime", next: advice.mirrorAck(gateway) },
+        EXIT.failed,
+      );
     acknowledged += done.value.acknowledged;
   }
   print(`acknowledged ${count(acknowledged, "row")}; the next one raises the alarm again`);

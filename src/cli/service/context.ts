@@ -104,7 +104,7 @@ export interface InstallContext extends ServiceContext {
   /** What the installed service keeps although this shell differs. */
   readonly kept: readonly string[];
   /** The service's config.yaml is gone: what to do; null: it is there, or another file was named. */
-  readonly missingConfig: string | null;
+  readonly missingConfig: Problem | null;
 }
 
 /**
@@ -142,9 +142,12 @@ function differences(shell: Paths, service: Paths): string[] {
   return messages;
 }
 
-function missingMessage(config: string, usual: string): string {
+function missingMessage(config: string, usual: string): Problem {
   const other = usual !== config && existsSync(usual) ? quoteForShell(usual) : "<file>";
-  return `the installed service uses ${config}, which no longer exists → put it back, or name another: ${advice.serviceInstall(other)}`;
+  return {
+    problem: `the installed service uses ${config}, which no longer exists`,
+    next: `put it back, or name another: ${advice.serviceInstall(other)}`,
+  };
 }
 
 /** The manager, if it answers. null: the reason was printed. */

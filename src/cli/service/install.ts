@@ -2,7 +2,7 @@ import { existsSync, realpathSync } from "node:fs";
 import type { Config } from "../../config/schema.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell, withNext, withNextBelow } from "../../core/display.ts";
+import { quoteForShell, withNextBelow } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
@@ -77,21 +77,21 @@ async function prepareInstall(context: InstallContext, dryRun: boolean): Promise
   // A dry run works without a manager that answers.
   const manager = dryRun && context.manager !== null ? context.manager : await reachManager(context);
   if (manager === null) return null;
-  if (missingConfig !== null) return failNull(`${missingConfig}\n${UNCHANGED}`, EXIT.badConfig);
+  if (missingConfig !== null) return failNull([missingConfig, UNCHANGED], EXIT.badConfig);
   const config = await usableConfig(paths, UNCHANGED);
   if (config === null) return null;
   // The service clears the variables that would keep it from starting. This one people may count on.
   noteIneffective();
   const before = await manager.state();
   const { file } = before;
-  if (file.kind === "foreign") return failNull(`${withNextBelow(file)}\n${UNCHANGED}`, EXIT.failed);
+  if (file.kind === "foreign") return failNull([withNextBelow(file), UNCHANGED], EXIT.failed);
   const notifier = manager.kind === "systemd" ? findNotifyProblem() : null;
-  if (notifier !== null) return failNull(`${withNext(notifier)}\n${UNCHANGED}`, EXIT.failed);
+  if (notifier !== null) return failNull([notifier, UNCHANGED], EXIT.failed);
   const conflict = await startConflict(paths, config, before);
-  if (conflict !== null && !dryRun) return failNull(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
+  if (conflict !== null && !dryRun) return failNull([conflict, UNCHANGED], conflict.exitCode);
   const result = specFor(context, config, manager.kind);
   const bad = findSpecProblem(result.spec, manager.kind);
-  if (bad !== null) return failNull(`${withNext(bad)}\n${UNCHANGED}`, EXIT.failed);
+  if (bad !== null) return failNull([bad, UNCHANGED], EXIT.failed);
   notice(...context.kept, ...result.warnings);
   return { ...result, manager, config, before, conflict };
 }
@@ -102,14 +102,15 @@ async function printDryRun(
   verbose: boolean,
 ): Promise<void> {
   const plan = await manager.planInstall(spec);
-  if (!plan.ok) return fail(`${withNextBelow(plan)}\n${UNCHANGED}`, EXIT.failed);
+  if (!plan.ok) return fail([withNextBelow(plan), UNCHANGED], EXIT.failed);
   const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
   printLines(missing.map((folder) => `would create the folder ${folder}`));
   printSteps(plan.steps, verbose);
   if (plan.before === "same") notice(`${manager.file} is up to date`);
   const answer = await manager.available();
-  if (!answer.ok) notice(`it could not be installed now: ${answer.problem}`);
-  if (conflict !== null) notice(`it could not be started now: ${conflict.message}`);
+  if (!answer.ok) notice({ ...answer, problem: `it could not be installed now: ${answer.problem}` });
+  if (conflict !== null)
+    notice({ problem: `it could not be started now: ${conflict.problem}`, next: conflict.next });
 }
 
 /** Writes the service file, starts the service, and waits until it answers. */
@@ -120,20 +121,18 @@ async function performInstall(
 ): Promise<void> {
   const { paths } = context;
   const problems = prepareFolders(paths);
-  if (problems.length > 0) return fail(problems.join("\n"), EXIT.badConfig);
+  if (problems.length > 0) return fail(problems, EXIT.badConfig);
   const variables = await checkVariables(context, manager, config, spec);
-  notice(
-    ...variables.notes.map(({ whose, problem, next }) => withNext({ problem: `${whose}: ${problem}`, next })),
-  );
+  notice(...variables.notes.map(({ whose, problem, next }) => ({ problem: `${whose}: ${problem}`, next })));
   if (variables.none && !yes && !(await confirmWithoutKeys())) return;
   const plan = await manager.planInstall(spec);
-  if (!plan.ok) return fail(`${withNextBelow(plan)}\n${UNCHANGED}`, EXIT.failed);
+  if (!plan.ok) return fail([withNextBelow(plan), UNCHANGED], EXIT.failed);
   const result = await withDrainProgress(manager.apply(plan.steps), paths, before.pid);
   if (!result.ok && result.next !== null) return fail(withNextBelow(result), EXIT.failed);
   if (result.ok) printWritten(plan, manager.file);
   if (result.ok && before.file.kind === "ours" && before.file.service.config !== paths.config)
     printText(`it used ${before.file.service.config} before, and uses ${paths.config} now`);
-  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result.problem);
+  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result);
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, usualConfig(context)));
   printServing(start);
   reportMissingKeys(start.status, usedTools(config).length);
@@ -223,9 +222,10 @@ function printWritten({ before, restarts }: Plan & { ok: true }, file: string): 
 function printServing({ status, state }: Start & { ok: true }): void {
   printText(`it runs as pid ${state.pid}, and answers on ${status.listen.join(" and ")}`);
   if (status.version !== version())
-    notice(
-      `the daemon is keybearer ${status.version}, this command is keybearer ${version()} → ${advice.serviceRestart()}`,
-    );
+    notice({
+      problem: `the daemon is keybearer ${status.version}, this command is keybearer ${version()}`,
+      next: advice.serviceRestart(),
+    });
 }
 
 function reportMissingKeys({ tools }: Status, used: number): void {
@@ -233,7 +233,7 @@ function reportMissingKeys({ tools }: Status, used: number): void {
   notice(
     ...missing.map(({ name, why, next }) => {
       const problem = `tool ${name}: ${why ?? "it has no key"}`;
-      return withNext({ problem, next: next ?? advice.doctor() });
+      return { problem, next: next ?? advice.doctor() };
     }),
   );
   if (missing.length > 0 && missing.length >= used)

@@ -7,7 +7,7 @@ import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
-import { withNextBelow } from "../../core/display.ts";
+import { type Failed, failed, type Problem, withNextBelow } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { type Paths, prepareFolders } from "../../core/paths.ts";
 import { describeOwner, portOwner } from "../../core/process-lookup.ts";
@@ -31,19 +31,19 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   const before = await manager.state();
   const { file } = before;
   if (file.kind === "none")
-    return fail(`the service is not installed → ${advice.serviceInstall()}`, EXIT.failed);
+    return fail({ problem: "the service is not installed", next: advice.serviceInstall() }, EXIT.failed);
   if (file.kind === "foreign") return fail(withNextBelow(file), EXIT.failed);
   const wasRunning = before.active === "running";
   const kept = wasRunning ? "the service was not restarted and still runs" : "the service was not started";
   const config = await startableConfig(file.service, paths, kept);
   if (config === null) return;
   const conflict = await startConflict(paths, config, before);
-  if (conflict !== null) return fail(`${conflict.message}\n${kept}`, conflict.exitCode);
+  if (conflict !== null) return fail([conflict, kept], conflict.exitCode);
   // The unit's view of the file system does not let the daemon create them.
   const problems = prepareFolders(paths);
-  if (problems.length > 0) return fail(problems.join("\n"), EXIT.badConfig);
+  if (problems.length > 0) return fail(problems, EXIT.badConfig);
   const result = await withDrainProgress(manager.restart(), paths, before.pid);
-  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result.problem);
+  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result);
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, shellPaths.config));
   const { version, listen } = start.status;
   const first = wasRunning ? "restarted after its requests finished: it" : "it";
@@ -101,19 +101,23 @@ async function startableConfig(
 ): Promise<Config | null> {
   const missing = [node, main].find((path) => !existsSync(path));
   if (missing === undefined) return usableConfig(paths, kept);
-  return failNull(`${missing} no longer exists → ${advice.serviceInstall()}\n${kept}`, EXIT.failed);
+  return failNull(
+    [{ problem: `${missing} no longer exists`, next: advice.serviceInstall() }, kept],
+    EXIT.failed,
+  );
 }
 
 /** null: its problems were printed, and `kept` after them. */
 export async function usableConfig({ config: file, home }: Paths, kept: string): Promise<Config | null> {
   const { found, config, problems } = await loadConfig(file, { home, strict: true });
   if (config !== null) return config;
-  const message = found ? formatProblems(file, problems) : `there is no ${file} → ${advice.init()}`;
-  return failNull(`${message}\n${kept}`, EXIT.badConfig);
+  const message = found
+    ? formatProblems(file, problems)
+    : { problem: `there is no ${file}`, next: advice.init() };
+  return failNull([message, kept], EXIT.badConfig);
 }
 
-export interface Conflict {
-  readonly message: string;
+export interface Conflict extends Problem {
   readonly exitCode: number;
 }
 
@@ -129,8 +133,8 @@ export async function startConflict(
     const who =
       pid === null ? "keybearer is already running here" : `keybearer is already running here, as pid ${pid}`;
     const how = pid === null ? "stop it" : advice.stop();
-    const message = `${who}, and not as the service → ${how}, then try again`;
-    return { message, exitCode: EXIT.alreadyRunning };
+    const problem = `${who}, and not as the service`;
+    return { problem, next: `${how}, then try again`, exitCode: EXIT.alreadyRunning };
   }
   const { port } = config.listen;
   const listening = asked.ok && asked.value.listen.some((address) => address.endsWith(`:${port}`));
@@ -138,13 +142,13 @@ export async function startConflict(
   const owner = await portOwner(port);
   // The service itself, which does not answer on its socket yet.
   if (owner !== null && owner.pid === state.pid) return null;
-  const message = `port ${port} is taken by ${describeOwner(owner)} → stop it, or change listen in config.yaml`;
-  return { message, exitCode: EXIT.portTaken };
+  const problem = `port ${port} is taken by ${describeOwner(owner)}`;
+  return { problem, next: "stop it, or change listen in config.yaml", exitCode: EXIT.portTaken };
 }
 
 export type Start =
   | { readonly ok: true; readonly status: Status; readonly state: ServiceState }
-  | { readonly ok: false; readonly problem: string; readonly state: ServiceState };
+  | (Failed & { readonly state: ServiceState });
 
 const START_MS = 15_000;
 const POLL_MS = 200;
@@ -163,18 +167,19 @@ export async function untilServing(manager: ServiceManager, paths: Paths): Promi
 async function checkServing(manager: ServiceManager, paths: Paths): Promise<Start> {
   const state = await manager.state();
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, ANSWER_MS);
-  const failed = (problem: string): Start => ({ ok: false, problem, state });
-  if (state.active === "failed") return failed("it ended with a failure");
-  if (!asked.ok) return failed(asked.running ? asked.problem : "it does not answer on its socket yet");
+  const notServing = (problem: string): Start => ({ ...failed(problem), state });
+  if (state.active === "failed") return notServing("it ended with a failure");
+  if (!asked.ok) return notServing(asked.running ? asked.problem : "it does not answer on its socket yet");
   const status = asked.value;
   if (state.pid !== status.pid)
-    return failed(`another keybearer answers, pid ${status.pid}, not the service`);
-  if (!(await isHealthy(status.listen.slice(0, 1), ANSWER_MS))) return failed("/healthz does not answer yet");
+    return notServing(`another keybearer answers, pid ${status.pid}, not the service`);
+  if (!(await isHealthy(status.listen.slice(0, 1), ANSWER_MS)))
+    return notServing("/healthz does not answer yet");
   return { ok: true, status, state };
 }
 
-export async function notStarted(manager: ServiceManager, problem: string): Promise<Start> {
-  return { ok: false, problem, state: await manager.state() };
+export async function notStarted(manager: ServiceManager, { problem, next }: Problem): Promise<Start> {
+  return { ...failed(problem, next), state: await manager.state() };
 }
 
 /** Exit codes of the daemon that this command passes on. */
@@ -183,7 +188,7 @@ const PASSED_ON: readonly number[] = [EXIT.portTaken, EXIT.alreadyRunning, EXIT.
 /** Explains why a service that was started does not serve. `check`: see checkCommand. */
 export async function failNotServing(
   manager: ServiceManager,
-  { problem, state }: Start & { ok: false },
+  { problem, next, state }: Start & { ok: false },
   check: string,
 ): Promise<void> {
   const last = state.active === "running" ? null : state.lastExit;
@@ -192,7 +197,7 @@ export async function failNotServing(
     `the service does not serve: ${problem}`,
     exit === null ? state.description : `${state.description}; ${exit.what}`,
     ...(await lastLines(manager, 12)),
-    `→ ${exit?.next ?? advice.serviceStatus()}`,
+    `→ ${exit?.next ?? next ?? advice.serviceStatus()}`,
   ];
-  fail(lines.join("\n"), last?.code != null && PASSED_ON.includes(last.code) ? last.code : EXIT.failed);
+  fail(lines, last?.code != null && PASSED_ON.includes(last.code) ? last.code : EXIT.failed);
 }

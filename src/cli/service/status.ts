@@ -11,6 +11,7 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { packageFolder, version } from "../../core/version.ts";
 import { isHealthy } from "../../service/health.ts";
+import { parseStartFailure } from "../../service/notify.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
 import {
   describeProcess,
@@ -252,12 +253,12 @@ export function describeExit(
   check: string,
 ): { readonly what: string; readonly next: string } {
   if (code === null) return { what: `it was ended by ${signal}`, next: LOGS };
-  const problem = /^did not start: (.+)$/s.exec(statusText ?? "")?.[1];
-  if (problem !== undefined && (code === EXIT.badConfig || code === EXIT.portTaken)) {
-    const [what = "", next] = problem.split(" → ", 2);
+  const failure = parseStartFailure(statusText ?? "");
+  if (failure !== null && (code === EXIT.badConfig || code === EXIT.portTaken)) {
+    const { problem, next } = failure;
     return {
-      what: `it did not start: ${what} (exit code ${code})`,
-      next: next ?? nextFor(code, what, check),
+      what: `it did not start: ${problem} (exit code ${code})`,
+      next: next ?? nextFor(code, problem, check),
     };
   }
   const refused = NAMESPACE_EXITS[code];

@@ -6,7 +6,7 @@ import { type Config, describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell, withNextBelow } from "../../core/display.ts";
+import { type Problem, quoteForShell, withNextBelow } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { fail, print, printText } from "../ui/messages.ts";
@@ -42,8 +42,11 @@ export async function uninstall(options: UninstallOptions, overrides: ContextOpt
       EXIT.usage,
     );
   const purge = options.purge ? await planPurge(context) : null;
-  if (typeof purge === "string")
-    return fail(`--purge removes nothing here: ${purge}\n${UNCHANGED}`, EXIT.failed);
+  if (purge !== null && "problem" in purge)
+    return fail(
+      [withNextBelow({ ...purge, problem: `--purge removes nothing here: ${purge.problem}` }), UNCHANGED],
+      EXIT.failed,
+    );
   if (options.dryRun) return printDryRun(manager, purge);
   if (asks && purge !== null) {
     printPurge(purge, "to be removed:");
@@ -57,7 +60,7 @@ export async function uninstall(options: UninstallOptions, overrides: ContextOpt
 
 async function printDryRun(manager: ServiceManager | null, purge: Purge | null): Promise<void> {
   const plan = await manager?.planRemoval();
-  if (plan?.ok === false) return fail(`${withNextBelow(plan)}\n${UNCHANGED}`, EXIT.failed);
+  if (plan?.ok === false) return fail([withNextBelow(plan), UNCHANGED], EXIT.failed);
   if (plan !== undefined && plan.steps.length > 0) printSteps(plan.steps);
   else printText("the service is not installed");
   if (purge !== null) printPurge(purge, "would remove");
@@ -67,7 +70,7 @@ async function printDryRun(manager: ServiceManager | null, purge: Purge | null):
 async function removeService(context: ServiceContext, manager: ServiceManager): Promise<boolean> {
   const plan = await manager.planRemoval();
   if (!plan.ok) {
-    fail(`${withNextBelow(plan)}\n${UNCHANGED}`, EXIT.failed);
+    fail([withNextBelow(plan), UNCHANGED], EXIT.failed);
     return false;
   }
   if (plan.steps.length === 0) {
@@ -96,14 +99,14 @@ interface Purge {
 
 /**
  * By name, and never through a link: KEYBEARER_HOME may be a folder that holds other things, and a link may lead anywhere. A
- * string is the problem for which nothing may be removed here.
+ * problem: nothing may be removed here.
  */
-async function planPurge({ paths, shellPaths }: ServiceContext): Promise<Purge | string> {
+async function planPurge({ paths, shellPaths }: ServiceContext): Promise<Purge | Problem> {
   const elsewhere = otherFiles(paths, shellPaths);
   if (elsewhere !== null) return elsewhere;
   for (const path of [paths.run, paths.state, configFolder(paths)].filter(exists)) {
     const problem = findFolderProblem(path, paths.home);
-    if (problem !== null) return `${path} ${problem}`;
+    if (problem !== null) return { problem: `${path} ${problem}`, next: null };
   }
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const found = purgeFolders(paths, config).filter(({ path }) => isFolder(path));
@@ -123,16 +126,22 @@ async function planPurge({ paths, shellPaths }: ServiceContext): Promise<Purge |
 }
 
 /** What is removed must be what this shell sees. Otherwise it is unclear whose data is meant, and this is the reason. */
-function otherFiles(paths: Paths, shell: Paths): string | null {
+function otherFiles(paths: Paths, shell: Paths): Problem | null {
   const sameData = paths.state === shell.state && paths.run === shell.run;
   const sameConfig = paths.config === shell.config || !existsSync(shell.config);
   if (sameData && sameConfig) return null;
   if (sameData)
-    return `the service has ${paths.config}, and this shell ${shell.config}\n→ ${advice.serviceUninstall()}, then remove by hand what you no longer want`;
+    return {
+      problem: `the service has ${paths.config}, and this shell ${shell.config}`,
+      next: `${advice.serviceUninstall()}, then remove by hand what you no longer want`,
+    };
   const home = configFolder(paths);
   const variable =
     paths.state === join(home, "state") ? `KEYBEARER_HOME=${quoteForShell(home)}` : "env -u KEYBEARER_HOME";
-  return `the service has ${paths.config} and ${paths.state}, and this shell ${shell.config} and ${shell.state}\n→ ${variable} ${advice.servicePurge()}, for the service's files`;
+  return {
+    problem: `the service has ${paths.config} and ${paths.state}, and this shell ${shell.config} and ${shell.state}`,
+    next: `${variable} ${advice.servicePurge()}, for the service's files`,
+  };
 }
 
 /** Why nothing below this folder may be removed; null: it may. */
@@ -238,8 +247,8 @@ async function runPurge({ paths }: ServiceContext, purge: Purge): Promise<void> 
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, 3000);
   if (asked.ok || asked.running) {
     const pid = asked.ok ? `, as pid ${asked.value.pid}` : "";
-    const message = `keybearer still runs here${pid} → stop it, then try again`;
-    return fail(`${message}\nconfiguration and data were left as they are`, EXIT.alreadyRunning);
+    const running = { problem: `keybearer still runs here${pid}`, next: "stop it, then try again" };
+    return fail([running, "configuration and data were left as they are"], EXIT.alreadyRunning);
   }
   const problems: string[] = [];
   for (const path of purge.files) {

@@ -3,7 +3,7 @@ import { readText } from "../../config/load.ts";
 import { moment, parseDollars } from "../../config/values.ts";
 import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
-import { withNext } from "../../core/display.ts";
+import { failed, type Problem } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { DAY_MS, dayName } from "../../core/units.ts";
@@ -60,10 +60,10 @@ export async function add(name: string, given: AddOptions): Promise<void> {
 async function readPlan(paths: Paths, name: string, options: AddOptions): Promise<NewTool | null> {
   const read = await readText(paths.config);
   if (read.text === null)
-    return failNull(read.found ? read.problem : `${read.problem} → ${advice.init()}`, EXIT.failed);
+    return failNull({ problem: read.problem, next: read.found ? null : advice.init() }, EXIT.failed);
   const plan = planTool(read.text, paths.home, name, options);
   if (plan.ok) return plan;
-  return failNull(plan.problem, plan.bad === "options" ? EXIT.usage : EXIT.failed);
+  return failNull(plan, plan.bad === "options" ? EXIT.usage : EXIT.failed);
 }
 
 /** `90d` is the day in 90 days. */
@@ -94,16 +94,18 @@ function keyWindows(text: string): KeySettings["windows"] | null {
   return windows.includes(null) ? null : windows.filter((window) => window !== null);
 }
 
-/** The key's own settings, which the console enforces. A text says what is wrong with the options. */
-function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings | string {
+/** The key's own settings, which the console enforces, or what is wrong with the options. */
+function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings | Problem {
   const money = quota === undefined ? null : parseDollars(withDollarSign(quota));
-  if (money !== null && "problem" in money) return `--quota: ${withNext(money)}`;
-  if (money?.value === 0) return "--quota: a key that may spend nothing is of no use → --quota 20";
+  if (money !== null && "problem" in money) return { ...money, problem: `--quota: ${money.problem}` };
+  if (money?.value === 0)
+    return { problem: "--quota: a key that may spend nothing is of no use", next: "--quota 20" };
   const end = expires === undefined ? null : moment(expires);
-  if (end !== null && "problem" in end) return `--expires: ${withNext(end)}`;
-  if (end !== null && end.value <= Date.now()) return "--expires: this is in the past → --expires 90d";
+  if (end !== null && "problem" in end) return { ...end, problem: `--expires: ${end.problem}` };
+  if (end !== null && end.value <= Date.now())
+    return { problem: "--expires: this is in the past", next: "--expires 90d" };
   const windows = rate === undefined ? [] : keyWindows(rate);
-  if (windows === null || windows.some(({ most }) => most === 0)) return RATE_HELP;
+  if (windows === null || windows.some(({ most }) => most === 0)) return { problem: RATE_HELP, next: null };
   return { group: group ?? null, quota: money?.value ?? null, windows, expires_at: end?.value ?? null };
 }
 
@@ -114,14 +116,14 @@ function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings |
 async function addCreated(paths: Paths, name: string, options: AddOptions): Promise<void> {
   const { quota: _quota, expires: _expires, ...own } = options;
   const settings = keySettings(options);
-  if (typeof settings === "string") return fail(settings, EXIT.usage);
+  if ("problem" in settings) return fail(settings, EXIT.usage);
   const plan = await readPlan(paths, name, own);
   if (plan === null) return;
   const { config, gateway } = plan;
   if (gateway.console === null)
     return fail(`gateway ${gateway.name} has no console in config.yaml: it cannot make a key`, EXIT.failed);
   const access = await checkConsoleAccess(paths, null);
-  if (!access.ok && access.hasConsole) return fail(withNext(access), EXIT.failed);
+  if (!access.ok && access.hasConsole) return fail(access, EXIT.failed);
   const flags = { key: false, token: options.tokenStdin ?? false };
   const inputs = await readInputs(flags, flags, "");
   if (inputs === null) return;
@@ -145,19 +147,22 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
     // The key may exist already: without its tool nothing would name it.
     if (token.made !== null) stdio().stdout.write(`${token.made}\n`);
     const again = `if ${name} has no key then: ${advice.remove(name)}, and add it again`;
-    return fail(`${name} is added. ${withNext(created)}\n${again}`, EXIT.failed);
+    return fail(
+      [{ problem: `${name} is added. ${created.problem}`, next: created.next }, again],
+      EXIT.failed,
+    );
   }
   if (!created.ok) {
     await editConfig(paths.config, (text) => removeTool(text, name));
-    return fail(`${withNext(created)}\n${name} was not added`, EXIT.failed);
+    return fail([created, `${name} was not added`], EXIT.failed);
   }
   const added = { source, key: created.value.new, models: null };
   await report(paths, plan, added, token.made, options.json ?? false);
 }
 
 function notInForce(effect: Effect): Answer<KeyChange> {
-  const problem = effect.state === "not in force" ? effect.problem : "keybearer is not running";
-  return { ok: false, problem, next: null, isLost: false };
+  if (effect.state !== "not in force") return { ...failed("keybearer is not running"), isLost: false };
+  return { ...failed(effect.problem, effect.next), isLost: false };
 }
 
 /** The settings are valid: takes token and key, and saves them together. */
@@ -170,7 +175,7 @@ async function addPlanned(
 ): Promise<void> {
   const isBeside = (tool: string) => tool !== name && plan.config.tools[tool]?.gateway === plan.gateway.name;
   const moved = await movedTool(paths, plan.config, isBeside);
-  if (moved !== null) return fail(moved, EXIT.failed);
+  if (moved !== null) return fail([moved, "nothing was changed"], EXIT.failed);
   const token = await tokenFor(name, options.tokenStdin ?? false, inputs);
   if (token === null) return;
   const save = async (source: string) => {
@@ -226,7 +231,7 @@ async function addFrom(
   save: Save,
 ): Promise<Added | null> {
   const named = readFrom(from, paths.home);
-  if ("problem" in named) return failNull(withNext(named), EXIT.usage);
+  if ("problem" in named) return failNull(named, EXIT.usage);
   const { source } = named;
   const found = await readNamed(source, paths);
   if (!found.ok) {
@@ -239,7 +244,7 @@ async function addFrom(
   const hold = await findHold(paths, { tool: name, source, origins: originsFor(config, name, paths) }, key);
   if (hold !== null) {
     // The tool may be saved: the daemon holds its key as well, until a person trusts it.
-    notice(`not tried: ${describeHold(hold)} → ${advice.trust(name)}`);
+    notice({ problem: `not tried: ${describeHold(hold)}`, next: advice.trust(name) });
     return (await save(from)) ? { source: from, key: key.fingerprint, models: null } : null;
   }
   const tried = await tryKey({ gateway, inputs, probe, paths }, key, false);
@@ -264,10 +269,10 @@ async function report(
     `${name} is added to ${paths.config}; its key${fingerprint === null ? "" : ` ${fingerprint}`}: ${source}`,
   );
   if (newGroup !== null)
-    notice(
-      `group ${newGroup} is new there: multiplier 1 and all models, until you write what the console shows ` +
-        `→ gateways.${gateway.name}.groups.${newGroup}`,
-    );
+    notice({
+      problem: `group ${newGroup} is new there: multiplier 1 and all models, until you write what the console shows`,
+      next: `gateways.${gateway.name}.groups.${newGroup}`,
+    });
   if (token !== null) notice("its token is the line above, shown this once; config.yaml holds its hash");
   const effect = await waitUntilActive(paths, name, (status) => status !== undefined);
   if (reportEffect(effect, notice))

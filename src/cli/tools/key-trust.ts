@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { Config, KeySource } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
+import type { Problem } from "../../core/display.ts";
 import type { Paths } from "../../core/paths.ts";
 import { Secret } from "../../core/secret.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
@@ -41,14 +42,14 @@ export async function findHold(
 }
 
 /**
- * The first of these tools that was used at another address before, as a message. A program that edited base_url must not get
+ * The first of these tools that was used at another address before. A program that edited base_url must not get
  * the next key, so this is checked before a person is asked for one. null: no tool was moved.
  */
 export async function movedTool(
   paths: Paths,
   config: Config,
   isMeant: (name: string) => boolean,
-): Promise<string | null> {
+): Promise<Problem | null> {
   const { trust, isLost } = readPins(paths);
   // Without pins every key is held, wherever it goes.
   if (isLost) return null;
@@ -58,10 +59,10 @@ export async function movedTool(
     const secret = new Secret(randomBytes(24).toString("hex"));
     const held = trust.judgeKey({ ...needed, source: { kind: "literal", secret } }, secret);
     if (held !== null)
-      return (
-        `${needed.name} was used at ${held.from} before, and config.yaml sends it to ${held.to} now. ` +
-        `confirm that before it gets a key → ${advice.trust(needed.name)}, or put base_url back\nnothing was changed`
-      );
+      return {
+        problem: `${needed.name} was used at ${held.from} before, and config.yaml sends it to ${held.to} now. confirm that before it gets a key`,
+        next: `${advice.trust(needed.name)}, or put base_url back`,
+      };
   }
   return null;
 }

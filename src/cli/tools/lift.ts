@@ -5,6 +5,7 @@ import type { AllowanceAnswer, AllowanceRequest, ReleaseAnswer } from "../../con
 import type { Status } from "../../control/status.ts";
 import type { LimitStatus } from "../../control/tool-status.ts";
 import { advice } from "../../core/advice.ts";
+import type { Problem } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Kind } from "../../limits/counters.ts";
@@ -32,7 +33,7 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
   const { machine } = options;
   const hasAmount = (options.requests ?? options.tokens ?? options.spend ?? options.until) !== undefined;
   const request = options.takeBack || machine !== undefined ? null : readLift(options, Date.now());
-  if (request !== null && "problem" in request) return fail(request.problem, EXIT.usage);
+  if (request !== null && "problem" in request) return fail(request, EXIT.usage);
   if (options.takeBack && hasAmount)
     return fail("--take-back takes back all extra allowances of the tool: leave the amount out", EXIT.usage);
   if (machine !== undefined && (hasAmount || options.takeBack))
@@ -62,7 +63,7 @@ function commandAsTyped(name: string, options: LiftOptions, request: Lift | null
 /** null: a message has said why they are unknown. */
 async function currentLimits(paths: Paths, name: string): Promise<readonly LimitStatus[] | null> {
   const asked = await askDaemon<Status>(paths, "GET", "/status");
-  if (!asked.ok) return failNull(asked.problem, EXIT.failed);
+  if (!asked.ok) return failNull(asked, EXIT.failed);
   const { tools } = asked.value;
   const tool = tools.find((each) => each.name === name);
   if (tool !== undefined) return tool.limits;
@@ -123,7 +124,7 @@ async function release(paths: Paths, name: string, machine: string): Promise<voi
   if (!(await agrees(question, "no", "released"))) return;
   const path = `/release/${encodeURIComponent(name)}`;
   const answer = await askDaemon<ReleaseAnswer>(paths, "POST", path, { machine });
-  if (!answer.ok) return fail(answer.problem, EXIT.failed);
+  if (!answer.ok) return fail(answer, EXIT.failed);
   const { levels, problem } = answer.value;
   if (problem !== null) return fail(problem, EXIT.failed);
   print(`what machine ${machine} held of the limits of ${name} was released`);
@@ -138,7 +139,7 @@ async function sendAllowance(
 ): Promise<readonly LimitStatus[] | null> {
   const path = `/lift/${encodeURIComponent(name)}`;
   const answer = await askDaemon<AllowanceAnswer>(paths, "POST", path, request);
-  if (!answer.ok) return failNull(answer.problem, EXIT.failed);
+  if (!answer.ok) return failNull(answer, EXIT.failed);
   const { levels, problem } = answer.value;
   return problem === null ? levels : failNull(problem, EXIT.failed);
 }
@@ -150,7 +151,7 @@ function eachWindow(limits: readonly LimitStatus[]): string {
 
 /** An allowance that was asked for; amount null: as much as the last refused request needs. */
 type Lift = Omit<AllowanceRequest, "amount"> & { readonly amount: number | null };
-type Lifting = Lift | { readonly problem: string };
+type Lifting = Lift | Problem;
 
 /** Rounded as the command in a refusal is, so that both give the same amount. */
 function enoughFor(kind: Kind, limits: readonly LimitStatus[]): number {
@@ -168,7 +169,7 @@ export function readLift(options: LiftOptions, now: number): Lifting {
   });
   const [only] = given;
   if (only === undefined || given.length > 1)
-    return { problem: "say what to lift with one of --requests 50, --tokens 200k or --spend 5" };
+    return { problem: "say what to lift", next: "one of --requests 50, --tokens 200k or --spend 5" };
   const extra = only.text === true ? { value: null } : readAmount(only.kind, only.text);
   if ("problem" in extra) return extra;
   const until = options.until === undefined ? { value: null } : readUntil(options.until, now);
@@ -176,7 +177,7 @@ export function readLift(options: LiftOptions, now: number): Lifting {
   return { kind: only.kind, amount: extra.value, until: until.value };
 }
 
-type Value<T> = { readonly value: T } | { readonly problem: string };
+type Value<T> = { readonly value: T } | Problem;
 
 function readAmount(kind: Kind, text: string): Value<number> {
   if (kind !== "spend") return read(amount, text, `--${kind}`);
@@ -184,7 +185,8 @@ function readAmount(kind: Kind, text: string): Value<number> {
   const money = read(parseDollars, withDollarSign(text), "--spend");
   if ("value" in money && money.value > 0) return money;
   return {
-    problem: `--spend: ${JSON.stringify(text)} is not an amount above zero: write dollars without the sign, such as 5 or 0.50`,
+    problem: `--spend: ${JSON.stringify(text)} is not an amount above zero`,
+    next: "write dollars without the sign, such as 5 or 0.50",
   };
 }
 
@@ -192,8 +194,12 @@ function readUntil(text: string, now: number): Value<number> {
   const clock = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
   if (clock !== null) return { value: nextTime(Number(clock[1]), Number(clock[2]), now) };
   const time = read(moment, text, "--until");
-  if ("problem" in time) return { problem: `--until: write it as 18:00, 2026-11-16 or 2026-11-16T18:00Z` };
-  return time.value > now ? time : { problem: `--until: ${text} has passed already` };
+  if ("problem" in time)
+    return {
+      problem: `--until: ${JSON.stringify(text)} is not a time`,
+      next: "write it as 18:00, 2026-11-16 or 2026-11-16T18:00Z",
+    };
+  return time.value > now ? time : { problem: `--until: ${text} has passed already`, next: null };
 }
 
 /** Today if it is still ahead, otherwise tomorrow. */
@@ -206,5 +212,5 @@ function nextTime(hour: number, minute: number, now: number): number {
 function read<T>(reader: Reader<T>, text: string, option: string): Value<T> {
   const reading = reader(text);
   if ("value" in reading) return reading;
-  return { problem: `${option}: ${reading.problem}${reading.next === null ? "" : `: ${reading.next}`}` };
+  return { problem: `${option}: ${reading.problem}`, next: reading.next };
 }

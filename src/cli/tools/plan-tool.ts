@@ -5,6 +5,7 @@ import { parseConfig } from "../../config/parse.ts";
 import type { Config, Gateway, Tool } from "../../config/schema.ts";
 import { joinPath } from "../../config/yaml.ts";
 import { advice } from "../../core/advice.ts";
+import { type Failed, failed } from "../../core/display.ts";
 import { describeProblems } from "../config-change.ts";
 import { withDollarSign } from "../ui/units.ts";
 
@@ -39,7 +40,7 @@ export interface NewTool {
   insert(text: string, secrets: Secrets): EditResult;
 }
 
-type Planned = NewTool | { readonly ok: false; readonly problem: string; readonly bad: "options" | "file" };
+type Planned = NewTool | (Failed & { readonly bad: "options" | "file" });
 
 /** Tries the edit on the text, and checks the result as the daemon would. */
 export function planTool(text: string, home: string, name: string, options: ToolOptions): Planned {
@@ -67,9 +68,8 @@ export function planTool(text: string, home: string, name: string, options: Tool
   const errors = problems.filter(({ severity }) => severity === "error");
   const toolPath = joinPath("tools", name);
   const isOfTool = errors.every(({ path }) => path === toolPath || path.startsWith(`${toolPath}.`));
-  if (isOfTool) return { ok: false, problem: describeProblems(errors), bad: "options" };
-  const problem = `config.yaml has problems, so nothing can be added → ${advice.check()}`;
-  return { ok: false, problem, bad: "file" };
+  if (isOfTool) return { ...failed(describeProblems(errors)), bad: "options" };
+  return { ...failed("config.yaml has problems, so nothing can be added", advice.check()), bad: "file" };
 }
 
 function toSettings(options: ToolOptions, { key, token }: Secrets): YamlMap {

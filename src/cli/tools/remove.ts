@@ -2,7 +2,6 @@ import { removeTool } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource, isSameSource, type KeySource } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
-import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { forgetKey, type KeyPlace, ownPlace } from "../../keys/stored-keys.ts";
@@ -62,7 +61,13 @@ async function deleteAtConsole(paths: Paths, name: string, key: KeyReport): Prom
   const deleted = await requestChange<KeyChange>(paths, `/deletekey/${encodeURIComponent(name)}`, {});
   if (!deleted.ok) {
     fail(
-      `the key of ${name} was not deleted at the gateway: ${withNext(deleted)}\n${name} is not removed`,
+      [
+        {
+          problem: `the key of ${name} was not deleted at the gateway: ${deleted.problem}`,
+          next: deleted.next,
+        },
+        `${name} is not removed`,
+      ],
       EXIT.failed,
     );
     return false;
@@ -71,7 +76,10 @@ async function deleteAtConsole(paths: Paths, name: string, key: KeyReport): Prom
   printText(
     state === "done"
       ? `key ${describeKey(key)} is deleted at the console of ${key.gateway}`
-      : `key ${describeKey(key)} is not deleted yet: ${why ?? "the gateway still accepts it"}. keybearer tries again every minute → ${advice.status()}`,
+      : {
+          problem: `key ${describeKey(key)} is not deleted yet: ${why ?? "the gateway still accepts it"}. keybearer tries again every minute`,
+          next: advice.status(),
+        },
   );
   return true;
 }

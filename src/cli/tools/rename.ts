@@ -12,7 +12,7 @@ export async function rename(tool: string, name: string, options: { config?: str
   const asked = await askDaemon(paths, "POST", path, { to: name });
   if (!asked.ok) {
     const why = "the daemon moves the counters of the limits, so it must run for a rename";
-    return fail(asked.running ? asked.problem : `${asked.problem}\n${why}`, EXIT.failed);
+    return fail(asked.running ? asked : [asked, why], EXIT.failed);
   }
   if ((await editChecked(paths, (text) => renameTool(text, tool, name))) === null) return;
   const effect = await waitUntilActive(paths, name, (status) => status !== undefined);

@@ -3,7 +3,6 @@ import type { Config } from "../../config/schema.ts";
 import { parseDuration } from "../../config/values.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
-import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { dayName, dollars } from "../../core/units.ts";
@@ -15,7 +14,7 @@ import type { RenewedSettings } from "../../mirror/consoles/console.ts";
 import type { KeyReport, KeysAnswer } from "../../mirror/report/shape.ts";
 import { askConsoles } from "../ask-consoles.ts";
 import { checkConsoleAccess, requestChange } from "../console-changes.ts";
-import { fail, notice, printJson } from "../ui/messages.ts";
+import { fail, type Message, notice, printJson } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
@@ -40,7 +39,11 @@ export async function rotateAtConsole(
 ): Promise<"done" | "failed" | "manual"> {
   const access = await checkConsoleAccess(paths, name);
   if (!access.ok) {
-    if (access.hasConsole) notice(`the key cannot be rotated through the console: ${withNext(access)}`);
+    if (access.hasConsole)
+      notice({
+        problem: `the key cannot be rotated through the console: ${access.problem}`,
+        next: access.next,
+      });
     return "manual";
   }
   const { store, force, yes } = rotation;
@@ -49,7 +52,10 @@ export async function rotateAtConsole(
     force,
   });
   if (!checked.ok) {
-    notice(`the key cannot be rotated through the console: ${withNext(checked)}`);
+    notice({
+      problem: `the key cannot be rotated through the console: ${checked.problem}`,
+      next: checked.next,
+    });
     return "manual";
   }
   // A daemon from before an update does not say what is over.
@@ -93,11 +99,11 @@ export async function rotateSeveral(
 ): Promise<void> {
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const age = olderThan === undefined ? { value: 0 } : parseDuration(olderThan);
-  if ("problem" in age) return fail(`--older-than: ${withNext(age)}`, EXIT.usage);
+  if ("problem" in age) return fail({ problem: `--older-than: ${age.problem}`, next: age.next }, EXIT.usage);
   const access = await checkConsoleAccess(paths, null);
-  if (!access.ok) return fail(withNext(access), EXIT.failed);
+  if (!access.ok) return fail(access, EXIT.failed);
   const asked = await askConsoles<KeysAnswer>(paths, "GET", "/keys");
-  if (!asked.ok) return fail(asked.problem, EXIT.failed);
+  if (!asked.ok) return fail(asked, EXIT.failed);
   for (const { gateway, why: problem } of asked.value.problems) notice(`${gateway}: ${problem}`);
   const chosen = chooseTools(asked.value.keys, config, age.value, rotation.force);
   if (chosen.length === 0) return notice("no key is to be rotated");
@@ -127,9 +133,12 @@ function chooseTools(
   });
 }
 
-const OLD_KEY: Readonly<Record<KeyChange["state"], string>> = {
+const OLD_KEY: Readonly<Record<KeyChange["state"], Message>> = {
   done: "the old key is deleted at the console, and the gateway refuses it",
-  retiring: `the tool uses the new key. the old one is deleted when its last request has ended → ${advice.status()}`,
+  retiring: {
+    problem: "the tool uses the new key. the old one is deleted when its last request has ended",
+    next: advice.status(),
+  },
   kept: "the old key stays at the console: another tool has it, too",
 };
 
@@ -144,7 +153,7 @@ async function send(
   // A daemon from before an update refuses unknown fields.
   const changed = await requestChange<KeyChange>(paths, path, { store, force, ...(renew ? { renew } : {}) });
   if (!changed.ok) {
-    fail(`${name}: ${withNext(changed)}`, EXIT.failed);
+    fail({ problem: `${name}: ${changed.problem}`, next: changed.next }, EXIT.failed);
     return false;
   }
   const { old, new: successor, state, why } = changed.value;
@@ -153,7 +162,10 @@ async function send(
   notice(
     why === null
       ? OLD_KEY[state]
-      : `the tool uses the new key. the old one is not deleted yet: ${why} → ${advice.status()}`,
+      : {
+          problem: `the tool uses the new key. the old one is not deleted yet: ${why}`,
+          next: advice.status(),
+        },
   );
   return true;
 }

@@ -11,7 +11,7 @@ import {
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell, withNext } from "../../core/display.ts";
+import { failed, quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
@@ -137,7 +137,7 @@ export async function rotateKey(rotation: Rotation, inputs: Inputs): Promise<boo
   const lacksKey = read !== null && !read.ok;
   const moved = await movedTool(paths, config, (name) => name === tool.name);
   if (moved !== null && !lacksKey) {
-    fail(moved, EXIT.failed);
+    fail([moved, "nothing was changed"], EXIT.failed);
     return false;
   }
   const taken =
@@ -181,7 +181,7 @@ async function takeKeyFrom(
   old: Secret | null,
 ): Promise<TakenKey | null> {
   const named = readFrom(from, paths.home);
-  if ("problem" in named) return failNull(withNext(named), EXIT.usage);
+  if ("problem" in named) return failNull(named, EXIT.usage);
   const { source } = named;
   if (isSameSource(source, tool.key))
     return failNull(`the key of ${tool.name} comes from ${from} already`, EXIT.failed);
@@ -195,7 +195,7 @@ async function takeKeyFrom(
   const hold = await findHold(paths, { tool: tool.name, source, origins }, key);
   if (hold?.known) return failUnchanged(foreignKey(hold));
   if (hold !== null) {
-    notice(`not tried: ${describeHold(hold)} → ${advice.trust(tool.name)}`);
+    notice({ problem: `not tried: ${describeHold(hold)}`, next: advice.trust(tool.name) });
     return { ...taken, accepted: false };
   }
   const tried = await tryKey({ gateway, inputs, probe: options.probe ?? true, paths }, key, false);
@@ -232,8 +232,8 @@ async function nameInConfig({ paths, tool }: Rotation, source: string): Promise<
   const edited = await editConfig(paths.config, (text) => {
     const current = parseConfig(text, paths.home).config?.tools[tool.name]?.key;
     if (current !== undefined && isSameSource(current, tool.key)) return setKey(text, tool.name, source);
-    const problem = `the key of ${tool.name} in config.yaml was changed in the meantime and was left as it is: check it, then run this again`;
-    return { ok: false, problem };
+    const problem = `the key of ${tool.name} in config.yaml was changed in the meantime and was left as it is`;
+    return failed(problem, "check it, then run this again");
   });
   return edited !== null;
 }
@@ -246,9 +246,9 @@ async function settleOldKey(
   old: Secret | null,
 ): Promise<void> {
   const held = effect.state === "in force" && effect.tool?.state === "needs-trust" ? effect.tool : null;
-  if (effect.state === "not in force") fail(`but ${effect.problem}`, EXIT.failed);
+  if (effect.state === "not in force") fail({ ...effect, problem: `but ${effect.problem}` }, EXIT.failed);
   else if (held !== null)
-    fail(`but ${withNext({ problem: held.why ?? "the key is held", next: held.next })}`, EXIT.failed);
+    fail({ problem: `but ${held.why ?? "the key is held"}`, next: held.next }, EXIT.failed);
   else if (effect.state === "in force")
     notice("the running keybearer uses it from the next request on; those in flight finish with the old one");
   const doubt = held !== null ? "the new one is held" : doubtAbout(taken, effect);
@@ -298,7 +298,7 @@ async function deleteOldKey({ paths, tool }: Rotation, doubt: string | null): Pr
       place.kind === "file"
         ? `rm ${quoteForShell(place.path)}`
         : "delete that entry in the keychain's own program";
-    return notice(`the old key stays in ${where}: ${doubt}. once it works → ${next}`);
+    return notice({ problem: `the old key stays in ${where}: ${doubt}. once it works`, next });
   }
   const deleted = await forgetKey(place, { env: stdio().env });
   if (!deleted.ok) notice(`the old key is still in ${where}: ${deleted.problem}`);

@@ -1,6 +1,7 @@
 import { type EditResult, readForEdit, removeValue, setValue } from "../../config/edit.ts";
 import type { YamlValue } from "../../config/edit-layout.ts";
 import { advice } from "../../core/advice.ts";
+import { failed, type Problem } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { activeRevision, editChecked, noSuchTool, reportEffect, waitUntilActive } from "../config-change.ts";
 import { fail, print } from "../ui/messages.ts";
@@ -23,7 +24,7 @@ export async function set(
   const assignments: Assignment[] = [];
   for (const text of texts) {
     const assignment = readAssignment(tool, text);
-    if ("problem" in assignment) return fail(assignment.problem, EXIT.usage);
+    if ("problem" in assignment) return fail(assignment, EXIT.usage);
     assignments.push(assignment);
   }
   const paths = commandPaths(options.config);
@@ -39,7 +40,7 @@ function assign(text: string, tool: string, assignments: readonly Assignment[]):
   if (!source.ok) return source;
   const { tools = {} } = source.value;
   if (typeof tools === "string" || !Object.hasOwn(tools, tool))
-    return { ok: false, problem: noSuchTool(tool, Object.keys(tools)) };
+    return failed(noSuchTool(tool, Object.keys(tools)));
   let edited = text;
   for (const { path, value } of assignments) {
     const whole = ["tools", tool, ...path] as const;
@@ -54,14 +55,19 @@ function assign(text: string, tool: string, assignments: readonly Assignment[]):
 const LISTS = ["limits.requests", "limits.tokens", "limits.spend", "allow_origins"];
 const MONEY = ["limits.spend", "quota"];
 
-function readAssignment(tool: string, text: string): Assignment | { readonly problem: string } {
+function readAssignment(tool: string, text: string): Assignment | Problem {
   const match = /^([a-z_]+(?:\.[a-z_]+)*)=(.*)$/s.exec(text);
   if (match === null)
-    return { problem: "write each setting as name=value, such as limits.spend=5/day or enabled=false" };
+    return {
+      problem: "each setting is written as name=value",
+      next: "such as limits.spend=5/day or enabled=false",
+    };
   const [, name = "", value = ""] = match;
   // A secret must not be an argument: every user of the machine can list those.
-  if (/^key(\.|$)/.test(name)) return { problem: `a key is changed with: ${advice.rotate(tool)}` };
-  if (/^token(\.|$)/.test(name)) return { problem: `a token is added with: ${advice.newToken(tool)}` };
+  if (/^key(\.|$)/.test(name))
+    return { problem: "a key is not a setting of tools set", next: advice.rotate(tool) };
+  if (/^token(\.|$)/.test(name))
+    return { problem: "a token is not a setting of tools set", next: advice.newToken(tool) };
   const path = name.split(".");
   if (value === "") return { path, value: null };
   const parts = (LISTS.includes(name) ? value.split(",") : [value]).map((part) =>

@@ -2,7 +2,6 @@ import { existsSync } from "node:fs";
 import { describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import { systemClock } from "../../core/clock.ts";
-import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
@@ -50,7 +49,7 @@ export async function chooseStore(
     return askStore(asked, "file");
   }
   return failNull(
-    `${withNext({ problem, next: "--store file keeps the key in a file of your own" })}\nnothing was changed`,
+    [{ problem, next: "--store file keeps the key in a file of your own" }, "nothing was changed"],
     EXIT.failed,
   );
 }

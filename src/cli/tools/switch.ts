@@ -1,6 +1,5 @@
 import { setEnabled } from "../../config/edit-tools.ts";
 import { advice } from "../../core/advice.ts";
-import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { PAST } from "../../lifecycle/key-action.ts";
@@ -62,8 +61,13 @@ async function switchKey(paths: Paths, tool: string, action: "disable" | "enable
   const changed = await requestChange<KeyReport>(paths, path, { enabled: action === "enable" });
   if (!changed.ok) {
     fail(
-      `the key of ${tool} was not ${PAST[action]} at the gateway: ${withNext(changed)}\n` +
+      [
+        {
+          problem: `the key of ${tool} was not ${PAST[action]} at the gateway: ${changed.problem}`,
+          next: changed.next,
+        },
         `by hand: ${action} it in the gateway's console`,
+      ],
       EXIT.failed,
     );
     return false;

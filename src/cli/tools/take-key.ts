@@ -1,6 +1,5 @@
 import type { Config, Gateway } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
-import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { keyProblem, Secret } from "../../core/secret.ts";
@@ -61,7 +60,7 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
         return { tool, origins, key, place: free, models: tried.models };
       }
       if (!hold.known) {
-        notice(`not tried: ${describeHold(hold)} → ${advice.trust(tool)}`);
+        notice({ problem: `not tried: ${describeHold(hold)}`, next: advice.trust(tool) });
         return { tool, origins, key, place, models: null };
       }
       problem = foreignKey(hold);
@@ -87,11 +86,12 @@ export async function tryKey(
   const answer = await withOwnConnections(paths.keyCalls, (deps) => probeKey(deps, gateway, key));
   if (answer.ok) {
     const { models } = answer;
-    if (models.length === 0) notice(`warning: ${withNext(NO_MODELS_LISTED)}`);
+    if (models.length === 0)
+      notice({ problem: `warning: ${NO_MODELS_LISTED.problem}`, next: NO_MODELS_LISTED.next });
     else notice(`the gateway accepts the key and lists ${count(models.length, "model")}`);
     return { models };
   }
-  notice(withNext({ problem: answer.why, next: answer.next }));
+  notice({ problem: answer.why, next: answer.next });
   if (prompter === null) return failUnchanged("the key does not work yet. to continue anyway: --no-probe");
   const move = canMove ? "a: another address, " : "";
   for (;;) {

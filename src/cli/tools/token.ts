@@ -76,7 +76,7 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
     tool,
     (status, revision) => revision > before && isRead(status),
   );
-  if (effect.state === "not in force") notice(`but ${effect.problem}`);
+  if (effect.state === "not in force") notice({ ...effect, problem: `but ${effect.problem}` });
   return made;
 }
 
@@ -135,7 +135,7 @@ export async function tokens(
     last_use: uses[hash] ?? null,
   }));
   if (options.json) printJson(rows);
-  else if (rows.length === 0) printText(`${tool} has no token → ${advice.newToken(tool)}`);
+  else if (rows.length === 0) printText({ problem: `${tool} has no token`, next: advice.newToken(tool) });
   else {
     const now = systemClock.now();
     const { text } = columnsFor(rows);
@@ -168,7 +168,7 @@ export async function revoke(
   );
   if (edited === null) return;
   printText(`token ${name} of ${tool} has ended`);
-  if (isLast) printText(`${tool} has no token now → ${advice.newToken(tool)}`);
+  if (isLast) printText({ problem: `${tool} has no token now`, next: advice.newToken(tool) });
   const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
-  if (effect.state === "not in force") fail(`but ${effect.problem}`, EXIT.failed);
+  if (effect.state === "not in force") fail({ ...effect, problem: `but ${effect.problem}` }, EXIT.failed);
 }

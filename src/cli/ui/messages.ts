@@ -1,4 +1,5 @@
 import { typeable } from "../../core/command-name.ts";
+import type { Problem } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import { type Output, setExitCode, stdio } from "./stdio.ts";
 import { readScreen } from "./terminal.ts";
@@ -29,24 +30,27 @@ export function printDiff(lines: readonly string[]): void {
   for (const line of lines) stdio().stdout.write(`${line.split("\t").map(printable).join("\t")}\n`);
 }
 
+/** A sentence, or a problem with what to type next. */
+export type Message = string | Problem;
+
 /** Prints sentences to stdout. */
-export function printText(...sentences: readonly string[]): void {
-  writeText(stdio().stdout, sentences);
+export function printText(...messages: readonly Message[]): void {
+  writeText(stdio().stdout, messages);
 }
 
 /** Prints sentences to stderr, because stdout is for what a program may read: a token, or JSON. */
-export function notice(...sentences: readonly string[]): void {
-  writeText(stdio().stderr, sentences);
+export function notice(...messages: readonly Message[]): void {
+  writeText(stdio().stderr, messages);
 }
 
 /** Says what failed and sets the exit code. The program ends with it once everything is written. */
-export function fail(message: string, exitCode: number): void {
-  notice(message);
+export function fail(message: Message | readonly Message[], exitCode: number): void {
+  notice(...[message].flat());
   setExitCode(exitCode);
 }
 
 /** `fail` for functions that return null if they cannot go on. */
-export function failNull(message: string, exitCode: number): null {
+export function failNull(message: Message | readonly Message[], exitCode: number): null {
   fail(message, exitCode);
   return null;
 }
@@ -80,14 +84,15 @@ export function indentedNote(note: Note, width: number): string[] {
     .map((line) => `  ${line}`);
 }
 
-function writeText(stream: Output, sentences: readonly string[]): void {
+function writeText(stream: Output, messages: readonly Message[]): void {
   const width =
     stream.isTTY === true ? readScreen(stdio().env, stream.columns).width : Number.POSITIVE_INFINITY;
-  for (const line of sentences.flatMap((text) => text.split("\n"))) {
-    const arrow = line.indexOf(" → ");
-    const note =
-      arrow === -1 ? { what: line, next: null } : { what: line.slice(0, arrow), next: line.slice(arrow + 3) };
-    stream.write(`${formatNote(note, width)}\n`);
+  for (const message of messages) {
+    const { problem, next } = typeof message === "string" ? { problem: message, next: null } : message;
+    const lines = problem.split("\n");
+    const last = lines.pop() ?? "";
+    for (const line of lines) stream.write(`${formatNote({ what: line, next: null }, width)}\n`);
+    stream.write(`${formatNote({ what: last, next }, width)}\n`);
   }
 }
 
@@ -100,7 +105,10 @@ export function handleOutputErrors(): void {
   stdio().stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "EPIPE" || isReported) return;
     isReported = true;
-    fail(`the output cannot be written: ${errorMessage(error)} → write it somewhere else`, EXIT.failed);
+    fail(
+      { problem: `the output cannot be written: ${errorMessage(error)}`, next: "write it somewhere else" },
+      EXIT.failed,
+    );
   });
   // stderr is closed, so there is nowhere to report it.
   stdio().stderr.on("error", () => {});

@@ -40,7 +40,7 @@ export async function exportRecords(options: ExportOptions): Promise<void> {
   if (formats.length > 1) return fail("--json, --jsonl or --csv, not several", EXIT.usage);
   exitOnClosedOutput();
   const parsed = parsePeriod(options, Date.now(), null);
-  if (!parsed.ok) return fail(parsed.problem, EXIT.usage);
+  if (!parsed.ok) return fail(parsed, EXIT.usage);
   const { tool: tools = [], model: models = [], machine: machines = [] } = options;
   const filter = { period: parsed.period, tools, models, machines };
   const format = options.csv ? CSV : options.jsonl ? JSONL : JSON_ARRAY;
@@ -154,7 +154,10 @@ async function openOutput(file: string | undefined): Promise<Output | null> {
     await once(stream, "open");
   } catch (error) {
     const message = hasCode(error, "EEXIST")
-      ? `${file} exists already and was left as it is → name another file, or remove it first`
+      ? {
+          problem: `${file} exists already and was left as it is`,
+          next: "name another file, or remove it first",
+        }
       : `cannot write ${file}: ${errorMessage(error)}`;
     return failNull(message, EXIT.failed);
   }

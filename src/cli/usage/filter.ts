@@ -1,5 +1,6 @@
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { type Failed, failed } from "../../core/display.ts";
 import { machineName } from "../../core/machine-name.ts";
 import type { Paths } from "../../core/paths.ts";
 import { type Period, parseSince, parseUntil } from "../../usage/reports/calendar.ts";
@@ -16,9 +17,7 @@ export interface FilterOptions {
   readonly machine?: readonly string[];
 }
 
-type ParsedPeriod =
-  | { readonly ok: true; readonly period: Period }
-  | { readonly ok: false; readonly problem: string };
+type ParsedPeriod = { readonly ok: true; readonly period: Period } | Failed;
 
 /** `defaultSince` counts if neither end is named; null: the first record. */
 export function parsePeriod(
@@ -29,14 +28,14 @@ export function parsePeriod(
   const isAll = since?.trim().toLowerCase() === "all";
   const begin = since === undefined || isAll ? null : parseSince(since, now);
   const end = until === undefined ? null : parseUntil(until, now);
-  if (begin?.ok === false) return { ok: false, problem: begin.problem };
-  if (end?.ok === false) return { ok: false, problem: end.problem };
+  if (begin?.ok === false) return begin;
+  if (end?.ok === false) return end;
   const period = {
     since: begin?.at ?? (isAll || end !== null ? null : defaultSince),
     until: end?.at ?? null,
   };
   if (period.since !== null && period.until !== null && period.since >= period.until)
-    return { ok: false, problem: "--since is not before --until, so there is nothing between them" };
+    return failed("--since is not before --until, so there is nothing between them");
   return { ok: true, period };
 }
 

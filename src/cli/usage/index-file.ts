@@ -2,7 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon, startCommand } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { withNext } from "../../core/display.ts";
+import type { Problem } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
@@ -15,7 +15,7 @@ import {
 import { readStamp, UsageIndex } from "../../usage/index/usage-index.ts";
 import { journalFiles, readStat } from "../../usage/journal/files.ts";
 import { count } from "../../usage/reports/format.ts";
-import { fail, notice, print } from "../ui/messages.ts";
+import { fail, type Message, notice, print } from "../ui/messages.ts";
 import { ProgressLine } from "../ui/progress.ts";
 import { commandPaths } from "../ui/stdio.ts";
 
@@ -27,8 +27,9 @@ export function hasUsageLog({ usage }: Paths): boolean {
   return journalFiles(usage).length > 0;
 }
 
-export function noUsageLog(paths: Paths): string {
-  return `there is no usage log yet in ${paths.usage}; it begins with the first request → ${startCommand(paths)}`;
+export function noUsageLog(paths: Paths): Problem {
+  const problem = `there is no usage log yet in ${paths.usage}; it begins with the first request`;
+  return { problem, next: startCommand(paths) };
 }
 
 /** Brings the index up to date and reads it. An index that cannot be read fails the command. */
@@ -46,10 +47,7 @@ export async function withIndex(
   }
   if (problem === null) return;
   const next = problem.kind === "busy" ? "close the program that has it open" : advice.usageRebuild();
-  fail(
-    withNext({ problem: `the usage index ${paths.index} cannot be read: ${problem.message}`, next }),
-    EXIT.failed,
-  );
+  fail({ problem: `the usage index ${paths.index} cannot be read: ${problem.message}`, next }, EXIT.failed);
 }
 
 /** Reads the index as it is. Returns why it cannot be read, or null. */
@@ -72,10 +70,10 @@ export async function readIndex(
 }
 
 /** Returns what is missing in the index, as a message, or null. */
-export async function catchUpIndex(paths: Paths): Promise<string | null> {
+export async function catchUpIndex(paths: Paths): Promise<Message | null> {
   const asked = await askDaemon<UsageIndexStatus>(paths, "POST", "/index", {});
   if (asked.ok) return behindMessage(asked.value);
-  if (asked.running) return `the index may be behind: ${asked.problem}`;
+  if (asked.running) return { ...asked, problem: `the index may be behind: ${asked.problem}` };
   const index = openIndex(paths);
   return await finishSteps(index, index.catchUp(), paths);
 }
@@ -90,20 +88,20 @@ export async function rebuild(): Promise<void> {
   print(`the index was rebuilt from ${count(days, "day")} of the usage log`);
 }
 
-async function rebuildIndex(paths: Paths): Promise<string | null> {
+async function rebuildIndex(paths: Paths): Promise<Message | null> {
   const asked = await askDaemon<UsageIndexStatus>(paths, "POST", "/rebuild", {});
   if (asked.ok) return await followDaemon(paths);
-  if (asked.running) return asked.problem;
+  if (asked.running) return asked;
   const index = openIndex(paths);
   return await finishSteps(index, index.rebuild(), paths);
 }
 
-async function followDaemon(paths: Paths): Promise<string | null> {
+async function followDaemon(paths: Paths): Promise<Message | null> {
   const progress = new ProgressLine();
   try {
     for (;;) {
       const asked = await askDaemon<UsageIndexStatus>(paths, "POST", "/index", {});
-      if (!asked.ok) return asked.problem;
+      if (!asked.ok) return asked;
       if (asked.value.current) return null;
       if (asked.value.waiting_for !== null) return behindMessage(asked.value);
       progress.show(progressMessage(asked.value.share));

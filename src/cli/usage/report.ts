@@ -1,5 +1,6 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
+import { type Failed, failed } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, exact, HOUR_MS, localTime, MINUTE_MS } from "../../core/units.ts";
 import { offsetName } from "../../usage/reports/calendar.ts";
@@ -42,7 +43,7 @@ export interface ReportOptions extends FilterOptions {
 export async function report(options: ReportOptions): Promise<void> {
   const now = Date.now();
   const parsed = parseQuestion(options, now);
-  if (!parsed.ok) return fail(parsed.problem, EXIT.usage);
+  if (!parsed.ok) return fail(parsed, EXIT.usage);
   exitOnClosedOutput();
   const paths = commandPaths();
   const { by, machines } = parsed.question;
@@ -72,26 +73,20 @@ function printReport(found: Report, options: ReportOptions, now: number, isServe
   else printLayout(formatReport(found, now, stdoutScreen(), isServed));
 }
 
-type ParsedQuestion =
-  | { readonly ok: true; readonly question: Question }
-  | { readonly ok: false; readonly problem: string };
+type ParsedQuestion = { readonly ok: true; readonly question: Question } | Failed;
 
 export function parseQuestion(options: ReportOptions, now: number): ParsedQuestion {
   const by = [...new Set((options.by ?? "tool").split(",").map((name) => name.trim()))];
   const unknown = by.find((name) => !DIMENSIONS.includes(name as Dimension));
   if (unknown !== undefined)
-    return invalid(`--by: "${unknown}" is not one of ${DIMENSIONS.join(", ")}. for two: --by day,tool`);
-  if (by.length > 2) return invalid("--by takes one or two, such as --by day,tool");
-  if (by.includes("day") && by.includes("hour")) return invalid("--by takes day or hour, not both");
-  if (options.json && options.csv) return invalid("--json or --csv, not both");
+    return failed(`--by: "${unknown}" is not one of ${DIMENSIONS.join(", ")}`, "for two: --by day,tool");
+  if (by.length > 2) return failed("--by takes one or two", "--by day,tool");
+  if (by.includes("day") && by.includes("hour")) return failed("--by takes day or hour, not both");
+  if (options.json && options.csv) return failed("--json or --csv, not both");
   const parsed = parsePeriod(options, now, by.includes("hour") ? last24Hours(now) : last7Days(now));
   if (!parsed.ok) return parsed;
   const { tool: tools = [], model: models = [], machine: machines = [] } = options;
   return { ok: true, question: { by: by as Dimension[], period: parsed.period, tools, models, machines } };
-}
-
-function invalid(problem: string): ParsedQuestion {
-  return { ok: false, problem };
 }
 
 /** Today and the six days before it. */

@@ -1,5 +1,6 @@
 import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
+import type { Problem } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
@@ -47,10 +48,16 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
   });
 }
 
-function notFound(id: string, db: IndexDatabase, paths: Paths): string {
+function notFound(id: string, db: IndexDatabase, paths: Paths): Problem {
   return findRecords(db, "last", 1).length === 0
-    ? `nothing was recorded yet, so there is no record to show → ${startCommand(paths)}, and send a request`
-    : `there is no record ${id}. Requests that were refused beyond the first ${OWN_RECORDS} of a kind in a minute share a record → ${advice.usageTail()} shows the last ones`;
+    ? {
+        problem: "nothing was recorded yet, so there is no record to show",
+        next: `${startCommand(paths)}, and send a request`,
+      }
+    : {
+        problem: `there is no record ${id}. Requests that were refused beyond the first ${OWN_RECORDS} of a kind in a minute share a record`,
+        next: `${advice.usageTail()} shows the last ones`,
+      };
 }
 
 function severalFound(id: string, found: readonly UsageRecord[]): string {

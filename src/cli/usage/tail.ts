@@ -43,8 +43,9 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   };
 
   for (;;) {
-    const { problem, final } = await followOnce(paths.socket, handleLine);
-    if (final) return fail(problem, EXIT.failed);
+    const end = await followOnce(paths.socket, handleLine);
+    if (end.final) return fail(end, EXIT.failed);
+    const { problem } = end;
     await printer.catchUp();
     if (problem !== waitingFor) notice(`${problem}; waiting for it (Ctrl-C ends)`);
     waitingFor = problem;

@@ -63,8 +63,9 @@ export async function setUpClients(paths: Paths, toolName: string, token: string
 async function servedTool(paths: Paths, name: string): Promise<FoundTool | null> {
   const effect = await waitUntilActive(paths, name, (found) => found !== undefined);
   if (effect.state === "in force") return findTool(paths, name);
-  const problem = effect.state === "not in force" ? effect.problem : "keybearer has stopped";
-  notice(`no client was set up: ${problem}`);
+  const { problem, next } =
+    effect.state === "not in force" ? effect : { problem: "keybearer has stopped", next: null };
+  notice({ problem: `no client was set up: ${problem}`, next });
   return null;
 }
 
@@ -137,8 +138,8 @@ async function tryIt(origin: string, token: string): Promise<void> {
     });
     await response.arrayBuffer();
     if (response.ok) printText("it works: a request went through keybearer to the gateway");
-    else notice(`a request through keybearer got ${response.status} → ${advice.doctor()}`);
+    else notice({ problem: `a request through keybearer got ${response.status}`, next: advice.doctor() });
   } catch (error) {
-    notice(`a request to keybearer failed: ${errorMessage(error)} → ${advice.doctor()}`);
+    notice({ problem: `a request to keybearer failed: ${errorMessage(error)}`, next: advice.doctor() });
   }
 }

@@ -40,7 +40,7 @@ export async function findTool(paths: Paths, name: string): Promise<FoundTool | 
     if (!found && status?.sandbox === true && !paths.explicit) return sandboxTool(status, name);
     const problem = found
       ? formatProblems(paths.config, problems)
-      : `there is no ${paths.config} → ${advice.init()}`;
+      : { problem: `there is no ${paths.config}`, next: advice.init() };
     return failNull(problem, EXIT.badConfig);
   }
   const tool = config.tools[name];
@@ -48,12 +48,12 @@ export async function findTool(paths: Paths, name: string): Promise<FoundTool | 
     const known = Object.keys(config.tools).join(", ");
     const problem = `there is no tool ${name} in ${paths.config}; its tools are ${known}`;
     const gateway = Object.keys(config.gateways).length > 1 ? "<gateway>" : null;
-    return failNull(`${problem} → ${advice.addTool(name, gateway)}`, EXIT.failed);
+    return failNull({ problem, next: advice.addTool(name, gateway) }, EXIT.failed);
   }
   const isServed = status !== null && (await isSameFile(status.config.path, paths.config));
   if (!isServed && config.listen.port === 0)
     return failNull(
-      `listen: has port 0, a new one at each start. start it first → ${startCommand(paths)}`,
+      { problem: "listen: has port 0, a new one at each start. start it first", next: startCommand(paths) },
       EXIT.failed,
     );
   const { model, tokens, tokenInUrl } = tool;
@@ -66,7 +66,10 @@ function sandboxTool(status: Status, name: string): FoundTool | null {
   const names = status.tools.map((tool) => tool.name);
   if (!names.includes(name))
     return failNull(
-      `there is no config.yaml yet → ${advice.init()}. the sandbox's tool is ${names.join(", ")}`,
+      {
+        problem: "there is no config.yaml yet",
+        next: `${advice.init()}. the sandbox's tool is ${names.join(", ")}`,
+      },
       EXIT.failed,
     );
   const origin = buildOrigin({ host: "localhost", port: 5397 }, portOf(status));
@@ -126,7 +129,7 @@ async function listModels(paths: Paths, { name, isServed }: FoundTool): Promise<
   const path = `/models/${encodeURIComponent(name)}`;
   const asked = await askDaemon<readonly ToolModels[]>(paths, "GET", path, undefined, TIMEOUT_MS);
   const next = advice.models(name);
-  if (!asked.ok) return { models: [], problem: { what: asked.problem, next } };
+  if (!asked.ok) return { models: [], problem: { what: asked.problem, next: asked.next ?? next } };
   const failed = asked.value.find(({ problem }) => problem !== null)?.problem ?? null;
   const models = asked.value.flatMap((each) => each.models.filter((model) => model.in_group));
   return {

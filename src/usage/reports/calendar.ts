@@ -1,3 +1,4 @@
+import { type Failed, failed } from "../../core/display.ts";
 import { dayName, HOUR_MS, MINUTE_MS, QUARTER_MS, twoDigits } from "../../core/units.ts";
 
 /* Periods, and the hours, days and months of this machine's time zone. */
@@ -106,9 +107,7 @@ export function startOfDay(at: number): number {
 
 /* How people write a time: --since and --until. */
 
-type ParsedTime =
-  | { readonly ok: true; readonly at: number }
-  | { readonly ok: false; readonly problem: string };
+type ParsedTime = { readonly ok: true; readonly at: number } | Failed;
 
 const EXAMPLES =
   "write for example 7d, 12h, 30m, 2w, today, yesterday, monday, 10:07, 2026-11-01, 2026-11, 2026-11-01T10:07 or now";
@@ -135,7 +134,7 @@ export function parseUntil(text: string, now: number): ParsedTime {
 }
 
 function unreadable(option: string, text: string): ParsedTime {
-  return { ok: false, problem: `${option}: "${text}" is not a time. ${EXAMPLES}` };
+  return failed(`${option}: "${text}" is not a time`, EXAMPLES);
 }
 
 function parse(text: string, now: number): Named | null {
