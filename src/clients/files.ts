@@ -1,6 +1,7 @@
 import { constants, lstatSync, readFileSync, realpathSync, type Stats, unlinkSync } from "node:fs";
 import { lstat, open, realpath } from "node:fs/promises";
 import { dirname, isAbsolute, relative, sep } from "node:path";
+import { type Failed, failed } from "../core/display.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import { type StagedFile, stageFile } from "../core/private-file.ts";
 
@@ -18,11 +19,9 @@ export interface SettingsFile {
   readonly found: { readonly text: string; readonly mode: number; readonly group: number } | null;
 }
 
-export type ReadResult =
-  | { readonly ok: true; readonly file: SettingsFile }
-  | { readonly ok: false; readonly problem: string };
+export type ReadResult = { readonly ok: true; readonly file: SettingsFile } | Failed;
 
-type Replaced = { readonly ok: true } | { readonly ok: false; readonly problem: string };
+type Replaced = { readonly ok: true } | Failed;
 
 const MAX_BYTES = 1_000_000;
 
@@ -32,21 +31,21 @@ export async function readSettings(path: string, within: string): Promise<ReadRe
     const entry = await lstat(path).catch(nullIfMissing);
     const target = await realpath(path).catch(nullIfMissing);
     if (entry !== null && target === null)
-      return refused(`${path} is a link to a file that does not exist: delete it, then run this again`);
+      return failed(`${path} is a link to a file that does not exist`, "delete it, then run this again");
     const problem = placeProblem(path, target ?? path, within);
-    if (problem !== null) return refused(`${path} ${problem}, so keybearer does not touch it`);
+    if (problem !== null) return failed(`${path} ${problem}, so keybearer does not touch it`);
     if (entry === null || target === null)
       return { ok: true, file: { path, target: target ?? path, within, found: null } };
     // Checked before it is opened: to open some devices has an effect.
-    if (!(await lstat(target)).isFile()) return refused(`${path} is not a file`);
+    if (!(await lstat(target)).isFile()) return failed(`${path} is not a file`);
     // Without O_NONBLOCK opening a fifo would wait for a writer.
     const handle = await open(target, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW);
     try {
       const stat = await handle.stat();
-      if (!stat.isFile()) return refused(`${path} is not a file`);
+      if (!stat.isFile()) return failed(`${path} is not a file`);
       const owner = ownerProblem(stat);
-      if (owner !== null) return refused(`${path} ${owner}, so keybearer does not touch it`);
-      if (stat.size > MAX_BYTES) return refused(`${path} is larger than 1 MB: not read`);
+      if (owner !== null) return failed(`${path} ${owner}, so keybearer does not touch it`);
+      if (stat.size > MAX_BYTES) return failed(`${path} is larger than 1 MB: not read`);
       const bytes = await handle.readFile();
       const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
       const found = { text, mode: stat.mode & 0o777, group: stat.gid };
@@ -56,8 +55,8 @@ export async function readSettings(path: string, within: string): Promise<ReadRe
     }
   } catch (error) {
     if (error instanceof TypeError)
-      return refused(`${path} is not UTF-8 text, so keybearer does not touch it`);
-    return refused(`${path} cannot be read: ${errorMessage(error)}`);
+      return failed(`${path} is not UTF-8 text, so keybearer does not touch it`);
+    return failed(`${path} cannot be read: ${errorMessage(error)}`);
   }
 }
 
@@ -150,7 +149,7 @@ export async function replaceSettings(
     if (done.ok) staged = null;
     return done;
   } catch (error) {
-    return refused(`${path} was not changed: ${errorMessage(error)}`);
+    return failed(`${path} was not changed: ${errorMessage(error)}`);
   } finally {
     // The staged file holds a token.
     await staged?.discard();
@@ -160,9 +159,8 @@ export async function replaceSettings(
 /** Synchronous, so that only the time between two system calls is left for another program to change the file. */
 function swapIfUnchanged(file: SettingsFile, change: () => void): Replaced {
   if (!isUnchanged(file)) {
-    return refused(
-      `${file.path} was changed by another program meanwhile and was left as it is: run this again`,
-    );
+    const problem = `${file.path} was changed by another program meanwhile and was left as it is`;
+    return failed(problem, "run this again");
   }
   change();
   return { ok: true };
@@ -177,8 +175,4 @@ function isUnchanged({ path, target, found }: SettingsFile): boolean {
 function nullIfMissing(error: unknown): null {
   if (hasCode(error, "ENOENT", "ENOTDIR")) return null;
   throw error;
-}
-
-function refused(problem: string): { readonly ok: false; readonly problem: string } {
-  return { ok: false, problem };
 }

@@ -161,11 +161,11 @@ function editTree(text: string, root: Node, path: Path, value: JsonValue | undef
     if (container.type !== type) {
       return depth === 0
         ? cannotEdit(`it is not a JSON ${type}`, 1)
-        : cannotEdit(`${showPath(path.slice(0, depth))} is not an ${type}: change it by hand`);
+        : cannotEdit(`${showPath(path.slice(0, depth))} is not an ${type}`, null, "change it by hand");
     }
     const members = membersOf(container);
     const found = members.filter((member) => member.name === name);
-    if (found.length > 1) return cannotEdit(`it has ${name} twice: delete one, then run this again`);
+    if (found.length > 1) return cannotEdit(`it has ${name} twice`, null, "delete one, then run this again");
     const [member] = found;
     const rest = path.slice(depth + 1);
     if (member === undefined) {

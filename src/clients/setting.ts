@@ -1,5 +1,5 @@
 import { isObject } from "../core/json.ts";
-import type { Edited } from "./text-edit.ts";
+import type { CannotEdit, Edited } from "./text-edit.ts";
 
 /* What the editors of all formats have in common: settings, the paths to them, and values in a parsed text. */
 
@@ -19,7 +19,7 @@ export interface Setting {
 /** All settings of a text, in its order, or why it cannot be read. A problem never quotes the text, which may hold keys. */
 export type Settings =
   | { readonly ok: true; readonly settings: readonly Setting[] }
-  | { readonly ok: false; readonly problem: string; readonly line: number | null };
+  | CannotEdit;
 
 export interface SettingsFormat {
   /** All scalars. */

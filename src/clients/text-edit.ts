@@ -1,16 +1,30 @@
+import { type Failed, failed } from "../core/display.ts";
 import { lineStart, nextLine } from "../core/lines.ts";
 
 /** A text with one setting changed, or why it cannot be changed safely. The line counts from 1. */
-export type Edited =
-  | { readonly ok: true; readonly text: string }
-  | { readonly ok: false; readonly problem: string; readonly line: number | null };
+export type Edited = { readonly ok: true; readonly text: string } | CannotEdit;
 
-export function cannotEdit(problem: string, line: number | null = null): Edited & { readonly ok: false } {
-  return { ok: false, problem, line };
+export interface CannotEdit extends Failed {
+  readonly line: number | null;
 }
 
-export function changeByHand(setting: string): Edited & { readonly ok: false } {
-  return cannotEdit(`the way it is written, ${setting} cannot be changed safely: change it by hand`);
+/** The problem continues a sentence that names the file. */
+export function cannotEdit(
+  problem: string,
+  line: number | null = null,
+  next: string | null = null,
+): CannotEdit {
+  return { ...failed(problem, next), line };
+}
+
+export function changeByHand(setting: string): CannotEdit {
+  return cannotEdit(`the way it is written, ${setting} cannot be changed safely`, null, "change it by hand");
+}
+
+/** The same as a message about the file. */
+export function cannotEditFile(path: string, { problem, next, line }: CannotEdit): Failed {
+  const where = line === null ? "" : `line ${line}: `;
+  return failed(`${path} was left as it is: ${where}${problem}`, next);
 }
 
 export function splice(text: string, start: number, end: number, insert: string): string {

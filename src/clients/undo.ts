@@ -1,6 +1,7 @@
 import { createHmac, randomBytes } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { diffArrays } from "diff";
+import { type Failed, failed } from "../core/display.ts";
 import { isObject } from "../core/json.ts";
 import { looksLikeCredential } from "../core/redact.ts";
 import { type Field, type FieldSet, isVariableFormat, matchingPaths, matchPattern } from "./description.ts";
@@ -50,9 +51,7 @@ export interface Change<Key> {
 /** What is known of a file apart from its text. */
 export type FileKind = Pick<FieldSet, "format" | "empty">;
 
-type Described =
-  | { readonly ok: true; readonly change: Change<string> }
-  | { readonly ok: false; readonly problem: string };
+type Described = { readonly ok: true; readonly change: Change<string> } | Failed;
 
 /**
  * What a write changes in these fields of a file. Refused if that could not be taken back. null stands for a file that does
@@ -72,7 +71,7 @@ export function describeChange(file: FieldSet, before: string | null, after: str
     const isExact = back.text === (before ?? file.empty);
     if (isExact || (showsAll && change.layout === null)) return { ok: true, change };
   }
-  return { ok: false, problem: "the way it is written, this could not be taken back: change it by hand" };
+  return failed("the way it is written, this could not be taken back", "change it by hand");
 }
 
 function changedFields(file: FieldSet, before: string, after: string, salt: string): ChangedField<string>[] {

@@ -5,16 +5,18 @@ import type { Surroundings } from "../../clients/description.ts";
 import { redactedDiff } from "../../clients/diff.ts";
 import { readSettings, replaceSettings, type SettingsFile } from "../../clients/files.ts";
 import { type FoundKey, withinFor } from "../../clients/find.ts";
+import { cannotEditFile } from "../../clients/text-edit.ts";
 import { contentOf, describeChange } from "../../clients/undo.ts";
 import { type UndoRecord, UndoStore } from "../../clients/undo-store.ts";
 import { advice } from "../../core/advice.ts";
+import type { Failed } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { removeLeftovers } from "../../core/private-file.ts";
 import { Secret, type SecretSet } from "../../core/secret.ts";
 import { hashToken } from "../../core/token.ts";
 import { chooseStore } from "../tools/store-key.ts";
-import { fail, notice, print, printDiff, printText } from "../ui/messages.ts";
+import { fail, type Message, notice, print, printDiff, printText } from "../ui/messages.ts";
 import { canConfirm, confirm } from "../ui/prompts.ts";
 import { setExitCode } from "../ui/stdio.ts";
 import { checkTools, ensureRunning, finish } from "./finish.ts";
@@ -141,7 +143,7 @@ async function showDiffs(writes: readonly FileWrite[], where: Surroundings, keys
   for (const write of writes) {
     const changed = await changeOf(write, where);
     if (!changed.ok) {
-      notice(`${changed.problem}. nothing of this key is changed`);
+      notice({ ...changed, problem: `${changed.problem}. nothing of this key is changed` });
       return false;
     }
     const before = changed.file.found?.text ?? null;
@@ -153,7 +155,7 @@ async function showDiffs(writes: readonly FileWrite[], where: Surroundings, keys
 
 type Changed =
   | { readonly ok: true; readonly file: SettingsFile; readonly text: string; readonly parts: readonly Part[] }
-  | { readonly ok: false; readonly problem: string };
+  | Failed;
 
 /** The text before and after one step. */
 interface Part {
@@ -170,10 +172,7 @@ async function changeOf({ path, steps }: FileWrite, where: Surroundings): Promis
   let before = file.found?.text ?? null;
   for (const step of steps) {
     const edited = step.apply(contentOf(step.fields, before));
-    if (!edited.ok) {
-      const line = edited.line === null ? "" : `line ${edited.line}: `;
-      return { ok: false, problem: `${path} is left as it is: ${line}${edited.problem}` };
-    }
+    if (!edited.ok) return cannotEditFile(path, edited);
     if (edited.text !== before) parts.push({ step, before, after: edited.text });
     before = edited.text;
   }
@@ -185,11 +184,11 @@ async function writeFiles(
   paths: Paths,
   { where }: Search,
   tools: readonly ReadyTool[],
-): Promise<string | null> {
+): Promise<Message | null> {
   const store = new UndoStore(paths, where);
   for (const write of planWrites(tools, where)) {
     const changed = await changeOf(write, where);
-    if (!changed.ok) return changed.problem;
+    if (!changed.ok) return changed;
     const { file, parts } = changed;
     if (parts.length === 0) continue;
     // Of an adopt that was killed. No other command writes these files now.
@@ -212,7 +211,7 @@ async function writeFiles(
       if (!replaced.ok) throw new Error(replaced.problem);
     } catch (error) {
       for (const record of records.toReversed()) await store.remove(record);
-      return `${write.path} was not changed: ${errorMessage(error)}. run this again`;
+      return { problem: `${write.path} was not changed: ${errorMessage(error)}`, next: "run this again" };
     }
     print(`${write.path} is changed`);
   }

@@ -12,7 +12,7 @@ import type { Format, Path } from "../../clients/format.ts";
 import { findDescription } from "../../clients/settings-files.ts";
 import type { Target } from "../../clients/snippets.ts";
 import { findClient } from "../../clients/table.ts";
-import type { Edited } from "../../clients/text-edit.ts";
+import { cannotEditFile, type Edited } from "../../clients/text-edit.ts";
 import { contentOf, describeChange } from "../../clients/undo.ts";
 import { planUndo, type UndoPlan } from "../../clients/undo-plan.ts";
 import { keysIn, type UndoRecord, UndoStore, type WrittenFile } from "../../clients/undo-store.ts";
@@ -20,14 +20,14 @@ import { editFile, writeConfig } from "../../config/edit-file.ts";
 import { freeTokenName, removeToken, setToken } from "../../config/edit-tools.ts";
 import { loadConfig, readText } from "../../config/load.ts";
 import { advice } from "../../core/advice.ts";
-import { escapeControlChars, withNext } from "../../core/display.ts";
+import { escapeControlChars, type Failed, failed } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
 import { secondCredentials } from "../../doctor/settings-findings.ts";
 import { sourceText } from "../../keys/stored-keys.ts";
 import { tokenEntry } from "../tools/token.ts";
-import { fail, formatNote, type Note, print, printDiff, printText } from "../ui/messages.ts";
+import { fail, formatNote, type Message, type Note, print, printDiff, printText } from "../ui/messages.ts";
 import { agrees, canConfirm, confirm } from "../ui/prompts.ts";
 import { homeFolder, stdio } from "../ui/stdio.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
@@ -53,15 +53,15 @@ export async function writeSettings(
 ): Promise<boolean> {
   const where = surroundings();
   const description = findDescription(client.id);
-  if (description === null) return failed(`${client.name} is not known`);
+  if (description === null) return failFalse(`${client.name} is not known`);
   const open: OpenFile[] = [];
   for (const settings of description.writes(where)) {
     const read = await openFirst(settings, where);
-    if (!read.ok) return failed(read.problem);
+    if (!read.ok) return failFalse(read);
     open.push({ settings, file: read.file });
   }
   const merged = await mergeSettings(paths, tool, client, description, target, open, yes);
-  if (!merged.ok) return failed(merged.problem);
+  if (!merged.ok) return failFalse(merged);
   await warnOfCredentials(description, where);
   const { files } = merged;
   if (files.length === 0) {
@@ -78,7 +78,7 @@ export async function writeSettings(
   if (!canConfirm(advice.useWrite(tool.name, client.id), { yes })) return false;
   if (!yes && !(await agrees(`write this to ${named(files)}?`, "yes", "written"))) return false;
   const problem = await writeAll(paths, where, tool, client.id, merged);
-  if (problem !== null) return failed(problem);
+  if (problem !== null) return failFalse(problem);
   printText(`${named(files)} points ${client.name} at keybearer as ${tool.name}: restart ${client.name}`);
   print(`to go back: ${command} --undo`);
   for (const { file } of files)
@@ -118,8 +118,8 @@ async function warnOfCredentials(description: ClientDescription, where: Surround
   }
 }
 
-function failed(problem: string): false {
-  fail(problem, EXIT.failed);
+function failFalse(message: Message): false {
+  fail(message, EXIT.failed);
   return false;
 }
 
@@ -146,7 +146,7 @@ type Merged =
       /** null: the client has one that works. */
       readonly newToken: string | null;
     }
-  | { readonly ok: false; readonly problem: string };
+  | Failed;
 
 /** What the files are to contain. Prints notes, and asks about settings that conflict. */
 async function mergeSettings(
@@ -160,7 +160,7 @@ async function mergeSettings(
 ): Promise<Merged> {
   if (description.needsModel && model === null) {
     const next = `write model: below tools: ${tool.name}: in config.yaml, then run this again`;
-    return { ok: false, problem: `${client.name} needs the name of a model, and none is known: ${next}` };
+    return failed(`${client.name} needs the name of a model, and none is known`, next);
   }
   // A token that the client has and that works is kept. A new one would only leave an unused one in config.yaml.
   const variable = description.tokenVariable === null ? undefined : stdio().env[description.tokenVariable];
@@ -181,10 +181,7 @@ async function mergeSettings(
     const before = contentOf(settings, file.found?.text ?? null);
     const merged = settings.merge(before, target);
     const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
-    if (!edited.ok) {
-      const line = edited.line === null ? "" : `line ${edited.line}: `;
-      return { ok: false, problem: `${file.path} was left as it is: ${line}${edited.problem}` };
-    }
+    if (!edited.ok) return cannotEditFile(file.path, edited);
     for (const what of settings.notes(edited.text)) printNote({ what, next: null });
     if (edited.text !== before) files.push({ settings, file, text: edited.text });
   }
@@ -215,13 +212,14 @@ async function writeAll(
   tool: FoundTool,
   client: ClientId,
   { files, newToken }: Extract<Merged, { ok: true }>,
-): Promise<string | null> {
+): Promise<Message | null> {
   const store = new UndoStore(paths, where);
   const written: WrittenFile<string>[] = [];
   for (const { settings, file, text } of files) {
     const before = file.found?.text ?? null;
     const described = describeChange(settings, before, text);
-    if (!described.ok) return `${file.path} was left as it is: ${described.problem}`;
+    if (!described.ok)
+      return { ...described, problem: `${file.path} was left as it is: ${described.problem}` };
     const { format } = settings;
     const mode = file.found?.mode ?? 0o600;
     written.push({ file: file.path, format, existed: before !== null, mode, change: described.change });
@@ -234,16 +232,14 @@ async function writeAll(
     if (done.ok) return null;
     await store.remove(record);
     if (added?.ok) await added.takeBack();
-    return done.problem;
+    return done;
   } catch (error) {
     return `nothing was written, because it could not be undone: ${errorMessage(error)}`;
   }
 }
 
 /** All or none: if one fails, those before it get their old text back. */
-async function replaceAll(
-  files: readonly ChangedFile[],
-): Promise<{ readonly ok: true } | { readonly ok: false; readonly problem: string }> {
+async function replaceAll(files: readonly ChangedFile[]): Promise<{ readonly ok: true } | Failed> {
   const done: ChangedFile[] = [];
   for (const changed of files) {
     const { file, text } = changed;
@@ -252,21 +248,19 @@ async function replaceAll(
       done.push(changed);
       continue;
     }
-    const problems = [replaced.problem];
+    const problems: string[] = [];
     for (const { file, text } of done.toReversed()) {
       const mode = file.found?.mode ?? 0o600;
       const now = { ...file, found: { text, mode, group: file.found?.group ?? -1 } };
       const back = await replaceSettings(now, file.found?.text ?? null, mode);
       if (!back.ok) problems.push(back.problem);
     }
-    return failedWith(problems.join("; "));
+    return failed([replaced.problem, ...problems].join("; "), replaced.next);
   }
   return { ok: true };
 }
 
-type AddedToken =
-  | { readonly ok: true; readonly takeBack: () => Promise<unknown> }
-  | { readonly ok: false; readonly problem: string };
+type AddedToken = { readonly ok: true; readonly takeBack: () => Promise<unknown> } | Failed;
 
 async function addToken(config: string, tool: string, client: ClientId, token: string): Promise<AddedToken> {
   const edited = await configWithToken(config, tool, client, token);
@@ -274,17 +268,17 @@ async function addToken(config: string, tool: string, client: ClientId, token: s
   const { before, text } = edited;
   const written = await writeConfig(config, before, text);
   // writeConfig() refuses if the file was edited since. Then the hash of an unused token stays, which is harmless.
-  if (!written.ok) return failedWith(written.problem);
+  if (!written.ok) return written;
   return { ok: true, takeBack: () => writeConfig(config, text, before) };
 }
 
 /** config.yaml with one more token of the tool, named after the client. Other clients keep theirs. */
 async function configWithToken(config: string, tool: string, client: ClientId, token: string) {
   const read = await readText(config);
-  if (read.text === null) return failedWith(withNext({ problem: read.problem, next: advice.init() }));
+  if (read.text === null) return failed(read.problem, advice.init());
   const name = freeTokenName(read.text, tool, client);
   const edited = setToken(read.text, tool, tokenEntry(name, token), "add");
-  return edited.ok ? { ...edited, before: read.text } : failedWith(edited.problem);
+  return edited.ok ? { ...edited, before: read.text } : edited;
 }
 
 interface PlannedFile {
@@ -332,10 +326,10 @@ export async function takeBackRecord(
   // The last file that was written is the first one to go back, so that the client works in between.
   for (const written of record.files.toReversed()) {
     const read = await readSettings(written.file, withinFor(written.file, where));
-    if (!read.ok) return failed(read.problem);
+    if (!read.ok) return failFalse(read);
     const { file } = read;
     const plan = await planUndo(store, record, written, file.found?.text ?? null, { force, isRenewed });
-    if (!plan.ok) return failed(`${file.path} ${plan.problem}: ${command} --force`);
+    if (!plan.ok) return failFalse({ problem: `${file.path} ${plan.problem}`, next: `${command} --force` });
     planned.push({ written, file, plan });
   }
   const changed = planned.filter(({ file, plan }) => plan.text !== (file.found?.text ?? null));
@@ -365,7 +359,7 @@ export async function takeBackRecord(
   if (!yes && !(await agreesToUndo(changed))) return false;
   for (const { written, file, plan } of changed) {
     const done = await replaceSettings(file, plan.text, file.found?.mode ?? written.mode);
-    if (!done.ok) return failed(done.problem);
+    if (!done.ok) return failFalse(done);
   }
   const kept = keysIn(left);
   // A key that could not be read may still be there, and may be the only copy.
@@ -411,13 +405,10 @@ function resultText({ written, file, plan }: PlannedFile): string {
   return `${file.path} ${isAsBefore ? "is as it was before" : "has its other settings back"}`;
 }
 
-function failedWith(problem: string): { readonly ok: false; readonly problem: string } {
-  return { ok: false, problem };
-}
-
 /** Ends the token that --write made. Returns what became of it. */
-async function endToken(paths: Paths, store: UndoStore, { tool, tokenHash }: UndoRecord): Promise<string> {
-  if (tokenHash === null) return `its token was there before, and still works: ${advice.tokens(tool)}`;
+async function endToken(paths: Paths, store: UndoStore, { tool, tokenHash }: UndoRecord): Promise<Message> {
+  if (tokenHash === null)
+    return { problem: "its token was there before, and still works", next: advice.tokens(tool) };
   // Several files of a client have the same token.
   if (store.all(null).records.some((other) => other.tokenHash === tokenHash))
     return "its token ends with the last of its files";
@@ -426,10 +417,7 @@ async function endToken(paths: Paths, store: UndoStore, { tool, tokenHash }: Und
   if (made === undefined) return "the token that was made for it had ended already";
   const edited = await editFile(paths.config, (text) => removeToken(text, tool, made.name));
   if (edited.ok) return `the token that was made for it (${made.name}) has ended`;
-  return withNext({
-    problem: `its token still works: ${edited.problem}`,
-    next: advice.revoke(tool, made.name),
-  });
+  return { problem: `its token still works: ${edited.problem}`, next: advice.revoke(tool, made.name) };
 }
 
 function printNote(note: Note): void {

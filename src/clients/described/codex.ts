@@ -49,7 +49,9 @@ const SETTINGS = clientSettings({
   merge(text, { origin, token, model }) {
     if (at(text, [...PROVIDER, "auth"]) !== undefined)
       return cannotEdit(
-        "[model_providers.keybearer.auth] overrides the token: delete it, then run this again",
+        "[model_providers.keybearer.auth] overrides the token",
+        null,
+        "delete it, then run this again",
       );
     const settings: Wanted[] = [
       ...(model === null ? [] : [[["model"], model] satisfies Wanted]),
