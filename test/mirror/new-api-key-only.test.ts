@@ -184,7 +184,7 @@ t.test("rows that the console no longer lists are a gap", async (t) => {
     Array.from({ length: 1200 }, (_, n) => row(NOON - n)),
   );
   const [second] = await walked(adapter, first?.cursor ?? null, SINCE);
-  const many = { key: "…0000", why: "many" };
+  const many = { key: "…0000", cause: "many" };
   t.same(second?.gap, { from: (NOON - 5000) * 1000, to: (NOON - 999) * 1000, ...many });
   t.equal(second?.rows.length, 1000);
   const [third] = await walked(adapter, second?.cursor ?? null, SINCE);
@@ -200,7 +200,7 @@ t.test("a refused key is skipped and leaves a gap; without any accepted key a lo
     pages.map(({ rows }) => rows.length),
     [0, 1],
   );
-  const refused = { from: SINCE, to: NOON * 1000, key: "…0000", why: "refused" };
+  const refused = { from: SINCE, to: NOON * 1000, key: "…0000", cause: "refused" };
   t.same(
     pages.map(({ gap }) => gap),
     [refused, null],

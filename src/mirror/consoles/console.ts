@@ -115,7 +115,7 @@ export interface ConsoleGap {
   /** Fingerprint, if only one key is concerned. */
   readonly key?: string;
   /** many: the key has more calls than the console lists. refused: the console did not accept the key. */
-  readonly why?: "many" | "refused";
+  readonly cause?: "many" | "refused";
 }
 
 /** A key that the last walk skipped, because the console's rate limit was used up. */

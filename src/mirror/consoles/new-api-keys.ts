@@ -148,7 +148,7 @@ export class NewApiByKeys implements ConsoleAdapter {
       if (items instanceof Denied) {
         // A disabled or deleted key lists nothing, so calls made with it since are unknown.
         const from = before.accepted === null ? since : before.accepted + ahead;
-        gap = { from, to: now() + ahead, key, why: "refused" };
+        gap = { from, to: now() + ahead, key, cause: "refused" };
         reads.set(key, before);
       } else {
         accepted += 1;
@@ -156,7 +156,7 @@ export class NewApiByKeys implements ConsoleAdapter {
         const readUntil = before.newest ?? emptyUntil(before, since);
         const isFull = listed.length >= MAX_ROWS;
         if (isFull && oldest !== null && oldest > readUntil) {
-          gap = { from: readUntil, to: oldest, key, why: "many" };
+          gap = { from: readUntil, to: oldest, key, cause: "many" };
         }
         reads.set(key, { newest: newest ?? before.newest, accepted: now() });
       }

@@ -61,15 +61,15 @@ function takenForOurs(db: Database.Database, gateway: string): string {
   return `a call with your key and model that begins within ${exact(Math.ceil(reach))} ms of a request of yours that got no answer and was not billed: it is taken for yours`;
 }
 
-function keyGap({ from, to, why }: ConsoleGap, tools: string, gateway: string): string {
+function keyGap({ from, to, cause }: ConsoleGap, tools: string, gateway: string): string {
   const span = `${tools} ${localTime(from)}–${localTime(to)}`;
-  return why === "refused"
+  return cause === "refused"
     ? `${span}: the console does not accept its key, which is disabled or deleted there`
     : `${span}, more than 1,000 calls between syncs → log in with an access token: ${advice.mirrorLogin(gateway)}`;
 }
 
-function unreadKey({ until, why }: UnreadKey, tools: string, gateway: string): string {
-  if (why === "no-account")
+function unreadKey({ until, cause }: UnreadKey, tools: string, gateway: string): string {
+  if (cause === "no-account")
     return `${tools}: no account logged in here lists its key. a deleted key → ${advice.rotate("<tool>")}; one of another account → ${advice.mirrorLogin(gateway, "<name>")}`;
   const since = until === null ? "was never read" : `was last read ${localTime(until)}`;
   return `${tools}: its key ${since}, the console allows 20 key lookups in 20 minutes`;
@@ -85,7 +85,7 @@ const SUSPICIOUS = 3;
 
 /** Why the console's rows say nothing about a leak at all; null: it lists our requests. */
 export function findBlindness(db: Database.Database, gateway: string, now: number): string | null {
-  const unlisted = readUnreadKeys(db, gateway).filter(({ why }) => why === "no-account");
+  const unlisted = readUnreadKeys(db, gateway).filter(({ cause }) => cause === "no-account");
   const held = [...heldTimes(db, gateway)].filter(([, { until }]) => until === null);
   if (held.length > 0 && held.every(([key]) => unlisted.some((one) => one.key === key)))
     return "lists none of the keys that are held here: this is another account";

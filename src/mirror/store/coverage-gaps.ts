@@ -22,7 +22,7 @@ export function readConsoleGaps(db: Database.Database, gateway: string): readonl
 
 export function addConsoleGap(db: Database.Database, gateway: string, gap: ConsoleGap): void {
   const known = readConsoleGaps(db, gateway);
-  const isAlike = (one: ConsoleGap) => one.key === gap.key && one.why === gap.why;
+  const isAlike = (one: ConsoleGap) => one.key === gap.key && one.cause === gap.cause;
   const others = known.filter((one) => !isAlike(one));
   const joined = mergeGaps([...known.filter(isAlike), gap]);
   writeFact(db, gateway, "console_gaps", JSON.stringify([...others, ...joined]));
@@ -67,7 +67,7 @@ export interface UnreadKey {
   /** When it was last read, by our clock; null: never. */
   readonly until: number | null;
   /** no-account: no account that is logged in lists it. not-read: the console's rate limit was used up. */
-  readonly why: "no-account" | "not-read";
+  readonly cause: "no-account" | "not-read";
 }
 
 export function readUnreadKeys(db: Database.Database, gateway: string): readonly UnreadKey[] {
@@ -77,7 +77,7 @@ export function readUnreadKeys(db: Database.Database, gateway: string): readonly
 export function writeUnreadKeys(db: Database.Database, gateway: string, unread: readonly UnreadKey[]): void {
   const before = readUnreadKeys(db, gateway);
   writeFact(db, gateway, "unread_keys", JSON.stringify(unread));
-  const isRead = (one: UnreadKey) => !unread.some(({ key, why }) => key === one.key && why === one.why);
+  const isRead = (one: UnreadKey) => !unread.some(({ key, cause }) => key === one.key && cause === one.cause);
   // Requests with these keys can be missing from now on.
   if (before.some(isRead)) touchFrom(db, gateway, 0);
 }

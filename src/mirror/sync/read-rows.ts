@@ -75,8 +75,8 @@ export function noteWalk(
 ): void {
   const skipped = adapter.skippedKeys?.() ?? [];
   const unreadKeys = [
-    ...skipped.map((one): UnreadKey => ({ ...one, why: "not-read" })),
-    ...withoutAccount.map((key): UnreadKey => ({ key, until: null, why: "no-account" })),
+    ...skipped.map((one): UnreadKey => ({ ...one, cause: "not-read" })),
+    ...withoutAccount.map((key): UnreadKey => ({ key, until: null, cause: "no-account" })),
   ];
   database.ask((db) => {
     // If an account could not be read, its requests must not become missing.
