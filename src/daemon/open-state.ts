@@ -8,7 +8,7 @@ import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
-import type { Problem } from "../core/display.ts";
+import { type Problem, withNext } from "../core/display.ts";
 import { EXIT, errorMessage, StartError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { setAsideForeign } from "../core/own-file.ts";
@@ -154,7 +154,7 @@ function loadState({ trust, vault, log }: Keys, paths: Paths, clock: Clock): Con
   const lost = trust.load();
   if (lost.problem !== null) log.error(lost.problem);
   const login = vault.load();
-  if (login.problem !== null) problems.push(login.problem);
+  if (login !== null) problems.push(withNext(login));
   for (const problem of problems) log.error(problem);
   return problems.map((problem) => warning("", problem));
 }

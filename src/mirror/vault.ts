@@ -1,5 +1,7 @@
 import { statSync } from "node:fs";
+import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
+import { type Problem, withNext } from "../core/display.ts";
 import { errorCode } from "../core/errors.ts";
 import { fieldAt, listAt, parseObject, textAt, wholeAt } from "../core/json.ts";
 import { ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
@@ -27,7 +29,7 @@ type VaultFile =
   | { readonly state: "read"; readonly entries: Entries }
   | { readonly state: "missing" | "damaged" }
   /** Neither read nor overwritten until a person has fixed it. */
-  | { readonly state: "refused"; readonly problem: string };
+  | ({ readonly state: "refused" } & Problem);
 
 const VERSION = 1;
 const MAX_BYTES = 1024 * 1024;
@@ -38,7 +40,7 @@ export class Vault {
   readonly #clock: Clock;
   #entries: Entries = new Map();
   #secrets: readonly Secret[] = [];
-  #refused: string | null = null;
+  #refused: Problem | null = null;
   /** The last write: writes run one after the other. */
   #writing: Promise<void> = Promise.resolve();
 
@@ -47,15 +49,15 @@ export class Vault {
     this.#clock = clock;
   }
 
-  /** Reads the file. `problem`, for people, says what is wrong with it. */
-  load(): { readonly problem: string | null } {
+  /** Reads the file. Returns what is wrong with it, or null. */
+  load(): Problem | null {
     const found = readVault(this.#file);
-    this.#refused = found.state === "refused" ? found.problem : null;
+    this.#refused = found.state === "refused" ? found : null;
     this.#set(found.state === "read" ? found.entries : new Map());
-    if (found.state !== "damaged") return { problem: this.#refused };
+    if (found.state !== "damaged") return this.#refused;
     const kept = setAside(this.#file, this.#clock.now());
     const problem = `${this.#file} is damaged, and was set aside as ${kept}: every console needs a new login`;
-    return { problem };
+    return { problem, next: advice.mirrorLogin() };
   }
 
   /** null: nothing is stored for this gateway, or only for another origin, which alone may see it. */
@@ -74,7 +76,7 @@ export class Vault {
     const written = this.#writing.then(async () => {
       // The file may have been corrected meanwhile.
       if (this.#refused !== null) await this.load();
-      if (this.#refused !== null) throw new Error(this.#refused);
+      if (this.#refused !== null) throw new Error(withNext(this.#refused));
       const next = new Map(this.#entries).set(gateway, { origin, login });
       await writePrivateFile(this.#file, vaultText(next));
       this.#set(next);
@@ -101,12 +103,12 @@ function readVault(file: string): VaultFile {
     const text = readOwnFile(file, MAX_BYTES);
     if (text === null) return { state: "missing" };
     if ((statSync(file).mode & 0o077) !== 0)
-      return { state: "refused", problem: `others can read or change ${file} → chmod 600 ${file}` };
+      return { state: "refused", problem: `others can read or change ${file}`, next: `chmod 600 ${file}` };
     const entries = parseVault(text);
     return entries === null ? { state: "damaged" } : { state: "read", entries };
   } catch (error) {
-    if (error instanceof ForeignFile) return { state: "refused", problem: error.message };
-    return { state: "refused", problem: `${file} cannot be read (${errorCode(error)})` };
+    if (error instanceof ForeignFile) return { state: "refused", problem: error.message, next: null };
+    return { state: "refused", problem: `${file} cannot be read (${errorCode(error)})`, next: null };
   }
 }
 
