@@ -3,12 +3,13 @@ import { DESCRIPTIONS } from "../../clients/settings-files.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
+import { surroundings } from "../surroundings.ts";
 import { fail, printJson, printLayout } from "../ui/messages.ts";
 import { commandPaths, setExitCode } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { moveKeys } from "./move.ts";
 import { formatReport, reportJson } from "./print.ts";
-import { type AdoptOptions, holdsKeys, type Search, searchKeys, surroundings } from "./search.ts";
+import { type AdoptOptions, holdsKeys, type Search, searchKeys } from "./search.ts";
 import { undoAdoption } from "./undo.ts";
 
 /** `keybearer adopt` */

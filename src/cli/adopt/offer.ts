@@ -2,12 +2,13 @@ import { advice, withConfig } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { count } from "../../usage/reports/format.ts";
+import { surroundings } from "../surroundings.ts";
 import { notice } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { setExitCode } from "../ui/stdio.ts";
 import { moveKeys } from "./move.ts";
 import { describePlace } from "./print.ts";
-import { searchKeys, surroundings } from "./search.ts";
+import { searchKeys } from "./search.ts";
 
 /** After `init`: says which keys of other tools can be moved into keybearer. @param mayAsk else it only says how. */
 export async function offerAdopt(paths: Paths, mayAsk: boolean): Promise<void> {

@@ -6,7 +6,7 @@ import { freeTokenName, setToken } from "../../config/edit-tools.ts";
 import { loadConfig, readText } from "../../config/load.ts";
 import { gatewayFromUrl, parseConfig } from "../../config/parse.ts";
 import { formatProblems } from "../../config/problems.ts";
-import type { Gateway } from "../../config/schema.ts";
+import { DEFAULT_LISTEN, type Gateway } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -25,6 +25,7 @@ import { storeNamedKey } from "../tools/store-key.ts";
 import { tokenEntry } from "../tools/token.ts";
 import { fail, failNull, notice } from "../ui/messages.ts";
 import { stdio } from "../ui/stdio.ts";
+import { STATUS_MS } from "./search.ts";
 
 /* Gives a key that was found a tool: tries it, stores it, and writes config.yaml. The client's files are not touched yet. */
 
@@ -157,15 +158,11 @@ async function saveToken(paths: Paths, { name, client }: ToolPlan, token: string
   return edited !== null;
 }
 
-/** A daemon may be busy, but a person who only reads does not wait longer. */
-const STATUS_MS = 3000;
-const DEFAULT_PORT = 5397;
-
 /** http://localhost:5397; a daemon keeps its port until it is restarted, even if config.yaml has another one now. */
 export async function findOrigin(paths: Paths): Promise<string> {
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, STATUS_MS);
   const running = asked.ok ? /:(\d+)$/.exec(asked.value.listen[0] ?? "")?.[1] : undefined;
   const host = config?.listen.host === "::1" ? "[::1]" : (config?.listen.host ?? "localhost");
-  return `http://${host}:${running ?? config?.listen.port ?? DEFAULT_PORT}`;
+  return `http://${host}:${running ?? config?.listen.port ?? DEFAULT_LISTEN.port}`;
 }

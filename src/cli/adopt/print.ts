@@ -8,7 +8,7 @@ import {
   type Place,
   type ShapedKey,
 } from "../../clients/find.ts";
-import type { Path } from "../../clients/format.ts";
+import { showPath } from "../../clients/setting.ts";
 import { findClient } from "../../clients/table.ts";
 import { advice } from "../../core/advice.ts";
 import { shortenHome } from "../../core/display.ts";
@@ -145,14 +145,7 @@ function columns(rows: readonly Row[]) {
 export function describePlace({ file, path, line, variable }: Place, home: string): string {
   const name = shortenHome(file.path, home);
   if (isVariableFormat(file.format)) return `${name}:${line}  ${variable}`;
-  return `${name}  ${fieldName(path)}`;
-}
-
-/** model_providers.gw.api_key; models[0].apiKey */
-export function fieldName(path: Path): string {
-  return path
-    .map((part, depth) => (typeof part === "number" ? `[${part}]` : depth === 0 ? part : `.${part}`))
-    .join("");
+  return `${name}  ${showPath(path)}`;
 }
 
 function reportedNote({ place, problem }: ReportedKey, home: string) {
@@ -192,7 +185,7 @@ export function reportJson({ found, inventory, traces }: Report): unknown {
       client,
       file: file.path,
       line,
-      field: fieldName(path),
+      field: showPath(path),
       variable,
       read_without_it: without,
       read_instead: instead,

@@ -1,14 +1,13 @@
-import { resolve } from "node:path";
 import { type Inventory, makeInventory } from "../../adopt/inventory.ts";
 import { ownerOf } from "../../adopt/plan.ts";
 import type { Surroundings } from "../../clients/description.ts";
 import { type FoundSettings, findSettings, isOwnAddress } from "../../clients/find.ts";
 import { loadConfig } from "../../config/load.ts";
+import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { homeFolder, stdio } from "../ui/stdio.ts";
 
 /* The keys outside keybearer, as every part of `keybearer adopt` sees them. */
 
@@ -34,18 +33,7 @@ export interface Search {
   readonly inventory: Inventory;
 }
 
-export function surroundings(folders: readonly string[]): Surroundings {
-  const cwd = process.cwd();
-  return {
-    env: stdio().env,
-    home: homeFolder(),
-    cwd,
-    platform: process.platform,
-    folders: folders.map((folder) => resolve(cwd, folder)),
-  };
-}
-
-/** @param only a client; null: all. @param moved keys that are searched for wherever they stand in these files */
+/** @param only a client; null: all. @param moved keys that are searched for anywhere in these files */
 export async function searchKeys(
   paths: Paths,
   where: Surroundings,
@@ -71,15 +59,14 @@ function onlyOf(found: FoundSettings, client: string): FoundSettings {
 }
 
 /** A daemon may be busy, but a person who only reads does not wait longer. */
-const STATUS_MS = 3000;
-const DEFAULT_PORT = 5397;
+export const STATUS_MS = 3000;
 
 /** The ports that keybearer listens on, by config.yaml and by the daemon that runs. */
 async function ownPorts(paths: Paths): Promise<number[]> {
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, STATUS_MS);
   const running = asked.ok ? asked.value.listen.map((address) => Number(/:(\d+)$/.exec(address)?.[1])) : [];
-  return [config?.listen.port ?? DEFAULT_PORT, ...running];
+  return [config?.listen.port ?? DEFAULT_LISTEN.port, ...running];
 }
 
 /** Whether a key is left in a place that keybearer moves or reports. */

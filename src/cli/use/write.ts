@@ -26,10 +26,11 @@ import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
 import { secondCredentials } from "../../doctor/settings-findings.ts";
 import { sourceText } from "../../keys/stored-keys.ts";
+import { surroundings } from "../surroundings.ts";
 import { tokenEntry } from "../tools/token.ts";
 import { fail, formatNote, type Message, type Note, print, printDiff, printText } from "../ui/messages.ts";
 import { agrees, canConfirm, confirm } from "../ui/prompts.ts";
-import { homeFolder, stdio } from "../ui/stdio.ts";
+import { stdio } from "../ui/stdio.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
 import type { FoundTool } from "./tool.ts";
 
@@ -88,16 +89,6 @@ export async function writeSettings(
         next: `chmod 600 ${file.path}`,
       });
   return true;
-}
-
-function surroundings(): Surroundings {
-  return {
-    env: stdio().env,
-    home: homeFolder(),
-    cwd: process.cwd(),
-    platform: process.platform,
-    folders: [],
-  };
 }
 
 interface OpenFile {
