@@ -57,7 +57,7 @@ async function cautions(config: Config, paths: Paths): Promise<ConfigProblem[]> 
     const read = await readKey(key, { env: stdio().env, home: paths.own, notKeys: paths.notKeys });
     if (read.ok) keys.set(tool, read.key);
     else {
-      const { problem, next } = missingKey(tool, { state: "unavailable", ...read, next: null });
+      const { problem, next } = missingKey(tool, { state: "unavailable", ...read });
       missing.push(warning(`tools.${name}.key`, problem, next));
     }
   }

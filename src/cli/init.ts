@@ -183,7 +183,7 @@ async function completeTool(
   if (found === null) notice(`${name}: its key was not checked (${describeSource(tool.key)})`);
   // A variable may be set for the daemon alone.
   else if (!found.ok && tool.key.kind !== "env") {
-    notice(`${name} has no key yet: ${found.problem}`);
+    notice({ ...found, problem: `${name} has no key yet: ${found.problem}` });
     if (!(await giveKey(paths, config, tool, options))) return false;
   }
   if (tool.tokens.length > 0 || tool.process !== null || tool.watchOnly) return true;

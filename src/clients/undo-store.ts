@@ -3,7 +3,7 @@ import { rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { loadConfig } from "../config/load.ts";
 import { type Config, isSameSource } from "../config/schema.ts";
-import { escapeControlChars } from "../core/display.ts";
+import { escapeControlChars, withNext } from "../core/display.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import { asFields, asList, type JsonObject, parseObject } from "../core/json.ts";
 import { namesIn, readOwnFile } from "../core/own-file.ts";
@@ -227,7 +227,7 @@ export class UndoStore {
       const place = await freePlace({ store, tool: undoName(client), tools, paths: this.#paths, key, env });
       const stored = await storeKey(place, key, { env });
       if (stored.ok) return place;
-      problem = stored.problem;
+      problem = withNext(stored);
     }
     throw new Error(problem);
   }

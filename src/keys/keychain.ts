@@ -3,12 +3,12 @@ import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
-import { escapeControlChars } from "../core/display.ts";
+import { escapeControlChars, type Failed, failed, type Problem } from "../core/display.ts";
 import { errorCode } from "../core/errors.ts";
 import { parseObject, textAt } from "../core/json.ts";
 import { redactCredentials } from "../core/redact.ts";
 
-/** No key is longer. Whatever is longer is the wrong file or entry, or a program that does not stop printing. */
+/** No key is longer. Anything longer is the wrong file or entry, or a program that does not stop printing. */
 export const MAX_KEY_BYTES = 64 * 1024;
 
 export const STOPPED = "the key was not read, because the configuration changed";
@@ -45,7 +45,7 @@ type KeychainAnswer =
       readonly made: boolean;
     }
   /** unasked: the request did not reach the keychain. */
-  | { readonly ok: false; readonly problem: string; readonly unasked?: boolean };
+  | (Failed & { readonly unasked?: boolean });
 
 type Operation = KeychainRequest["operation"];
 type Child = ChildProcessByStdio<Writable, Readable, null>;
@@ -85,7 +85,7 @@ const PROGRAM = `
     asked += piece;
     if (asked.endsWith("\\n")) work(JSON.parse(asked)).then(reply, fail);
   });
-  // The parent has died. An exit would wait for the library.
+  // The parent has ended. An exit would wait for the library.
   process.stdin.on("end", () => process.kill(process.pid, "SIGKILL"));
 `;
 
@@ -130,9 +130,7 @@ export function entryName({ service, account }: KeychainEntry): string {
   return escapeControlChars(`${service}/${account}`);
 }
 
-type Bus =
-  | { readonly ok: true; readonly env: Readonly<Record<string, string>> }
-  | { readonly ok: false; readonly problem: string };
+type Bus = { readonly ok: true; readonly env: Readonly<Record<string, string>> } | Failed;
 
 /** Where the Secret Service is. macOS and Windows have keychains of their own and need no bus. */
 export function sessionBus(env: NodeJS.ProcessEnv): Bus {
@@ -145,7 +143,8 @@ export function sessionBus(env: NodeJS.ProcessEnv): Bus {
     return { ok: true, env: { DBUS_SESSION_BUS_ADDRESS: `unix:path=${encodeURI(socket)}` } };
   }
   return failed(
-    `there is no session bus here (DBUS_SESSION_BUS_ADDRESS is not set), so there is no keychain: ${INSTEAD}`,
+    "there is no session bus here (DBUS_SESSION_BUS_ADDRESS is not set), so there is no keychain",
+    INSTEAD,
   );
 }
 
@@ -168,7 +167,7 @@ function waitForAnswer(
     const chunks: Buffer[] = [];
     let length = 0;
     const onAbort = () => end(failed(STOPPED));
-    const timer = setTimeout(() => end(failed(explainTimeout(deps.limit, operation))), deps.limit);
+    const timer = setTimeout(() => end(explainTimeout(deps.limit, operation)), deps.limit);
 
     function end(answer: KeychainAnswer): void {
       clearTimeout(timer);
@@ -191,7 +190,7 @@ function waitForAnswer(
         end(failed("the entry in the keychain is larger than 64 KB, so it is not a key"));
     });
     child.once("close", () => end(parseAnswer(Buffer.concat(chunks).toString("utf8"), operation)));
-    // Not closed: its end means that this process has died.
+    // Not closed: its end means that this process has ended.
     child.stdin.write(`${JSON.stringify({ service, account, ...request })}\n`);
   });
 }
@@ -199,70 +198,78 @@ function waitForAnswer(
 function parseAnswer(printed: string, operation: Operation): KeychainAnswer {
   const answer = parseObject(printed);
   // Nothing, or a part of an answer: the process did not finish.
-  if (answer === null) return unasked("the keychain library stopped without an answer");
+  if (answer === null)
+    return unasked({ problem: "the keychain library stopped without an answer", next: null });
   if ("missing" in answer) return unasked(NO_LIBRARY);
-  if ("error" in answer) return failed(explainError(String(answer.error), operation));
+  if ("error" in answer) return explainError(String(answer.error), operation);
   const found = textAt(answer, "found");
   return { ok: true, found, done: answer.done === true, made: answer.made === true };
 }
 
-function cannotAsk(error: unknown): string {
+function cannotAsk(error: unknown): Problem {
   const node = escapeControlChars(process.execPath);
-  return `the keychain could not be opened (${errorCode(error)} from ${node}): if Node was updated since the start, restart keybearer`;
+  return {
+    problem: `the keychain could not be opened (${errorCode(error)} from ${node})`,
+    next: "if Node was updated since the start, restart keybearer",
+  };
 }
 
-/** A key that could not be read, stored or removed. */
-export function failed(problem: string): { readonly ok: false; readonly problem: string } {
-  return { ok: false, problem };
-}
-
-function unasked(problem: string): KeychainAnswer {
-  return { ok: false, problem, unasked: true };
+function unasked({ problem, next }: Problem): KeychainAnswer {
+  return { ...failed(problem, next), unasked: true };
 }
 
 const INSTEAD = "use file: or command: for this key";
-const NO_LIBRARY = `the keychain cannot be reached: @napi-rs/keyring is not installed for ${process.platform} on ${process.arch}. if keybearer was updated since the start, restart it; otherwise reinstall it with its optional packages, or ${INSTEAD}`;
+const NO_LIBRARY: Problem = {
+  problem: `the keychain cannot be reached: @napi-rs/keyring is not installed for ${process.platform} on ${process.arch}`,
+  next: `if keybearer was updated since the start, restart it; otherwise reinstall it with its optional packages, or ${INSTEAD}`,
+};
 
 /** The library has one code for all its errors, so only their texts distinguish them. */
-const EXPLANATIONS: readonly (readonly [RegExp, (retry: string) => string])[] = [
+const EXPLANATIONS: readonly (readonly [RegExp, problem: string, next: (retry: string) => string | null])[] =
   [
-    /dismissed|is ?locked|interaction is not allowed/i,
-    (retry) => `the keychain is locked, and its password was not entered: unlock it, ${retry}`,
-  ],
-  [
-    /no result found|no default/i,
-    () =>
-      `the keychain has no default collection to store keys in: log in to the desktop once, or ${INSTEAD}`,
-  ],
-  [
-    /not provided by any|ServiceUnknown|was not found|NameHasNoOwner/i,
-    () =>
-      `no program on the session bus stores secrets: start one, such as gnome-keyring or KeePassXC, or ${INSTEAD}`,
-  ],
-  [
-    /failed to connect|autolaunch|NoServer|disconnected|address|socket/i,
-    () => `the session bus does not answer, so there is no keychain: log in again, or ${INSTEAD}`,
-  ],
-  [
-    /matched by|ambiguous/i,
-    () => "the keychain has more than one entry with this name: delete the wrong one in its own program",
-  ],
-  [
-    /denied|cancel|auth|not permitted/i,
-    (retry) => `the keychain refused access to keybearer: allow it when the keychain asks, ${retry}`,
-  ],
-  [/utf-?8|encoding/i, () => "the entry in the keychain is not text, so it is not a key"],
-];
+    [
+      /dismissed|is ?locked|interaction is not allowed/i,
+      "the keychain is locked, and its password was not entered",
+      (retry) => `unlock it, ${retry}`,
+    ],
+    [
+      /no result found|no default/i,
+      "the keychain has no default collection to store keys in",
+      () => `log in to the desktop once, or ${INSTEAD}`,
+    ],
+    [
+      /not provided by any|ServiceUnknown|was not found|NameHasNoOwner/i,
+      "no program on the session bus stores secrets",
+      () => `start one, such as gnome-keyring or KeePassXC, or ${INSTEAD}`,
+    ],
+    [
+      /failed to connect|autolaunch|NoServer|disconnected|address|socket/i,
+      "the session bus does not answer, so there is no keychain",
+      () => `log in again, or ${INSTEAD}`,
+    ],
+    [
+      /matched by|ambiguous/i,
+      "the keychain has more than one entry with this name",
+      () => "delete the wrong one in its own program",
+    ],
+    [
+      /denied|cancel|auth|not permitted/i,
+      "the keychain refused access to keybearer",
+      (retry) => `allow it when the keychain asks, ${retry}`,
+    ],
+    [/utf-?8|encoding/i, "the entry in the keychain is not text, so it is not a key", () => null],
+  ];
 
-function explainError(error: string, operation: Operation): string {
-  const known = EXPLANATIONS.find(([pattern]) => pattern.test(error));
-  if (known !== undefined) return known[1](retryAfter(operation));
+function explainError(error: string, operation: Operation): Failed {
+  const [, problem, next] = EXPLANATIONS.find(([pattern]) => pattern.test(error)) ?? [];
+  if (problem !== undefined && next !== undefined) return failed(problem, next(retryAfter(operation)));
   const [line = ""] = error.split(/[\r\n]/, 1);
-  return `the keychain failed (${escapeControlChars(redactCredentials(line)).slice(0, 200)})`;
+  return failed(`the keychain failed (${escapeControlChars(redactCredentials(line)).slice(0, 200)})`);
 }
 
-function explainTimeout(limit: number, operation: Operation): string {
-  return `the keychain did not answer within ${limit / 1000} s and may be waiting for its password: unlock it, ${retryAfter(operation)}`;
+function explainTimeout(limit: number, operation: Operation): Failed {
+  const problem = `the keychain did not answer within ${limit / 1000} s and may be waiting for its password`;
+  return failed(problem, `unlock it, ${retryAfter(operation)}`);
 }
 
 /** The daemon reads keys; commands change them. */

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { describeSource, isSameSource, type KeySource } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
-import { escapeControlChars } from "../core/display.ts";
+import { escapeControlChars, type Failed, failed, type Problem, withNext } from "../core/display.ts";
 import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import { withTimeout } from "../core/timeout.ts";
@@ -54,7 +54,7 @@ type Granted =
       /** The grant holds, but could not be written to disk. */
       readonly problem: string | null;
     }
-  | { readonly ok: false; readonly problem: string };
+  | Failed;
 
 /** Something that waits for confirmation, and the tool or console that it belongs to. */
 interface Held extends UntrustedChange {
@@ -63,7 +63,7 @@ interface Held extends UntrustedChange {
 
 type GrantedAll =
   /** problem: the grant holds, but could not be written to disk. */
-  { readonly ok: true; readonly problem: string | null } | { readonly ok: false; readonly problem: string };
+  { readonly ok: true; readonly problem: string | null } | Failed;
 
 /** What is known of one key. A key that waits for trust is here, too. */
 interface KnownKey {
@@ -163,12 +163,11 @@ export class Keyring {
   /** A person confirmed it. With `seen`, only exactly that: config.yaml may have changed while they thought. */
   async grant(name: string, seen?: UntrustedChange): Promise<Granted> {
     const entry = this.#entries.get(name);
-    if (entry === undefined) return { ok: false, problem: `there is no ${name} in config.yaml` };
+    if (entry === undefined) return failed(`there is no ${name} in config.yaml`);
     const { state, key } = entry.known;
-    if (state.state !== "needs-trust") return { ok: false, problem: `nothing of ${name} is held` };
+    if (state.state !== "needs-trust") return failed(`nothing of ${name} is held`);
     if (seen !== undefined && !isSameChange(seen, state)) {
-      const problem = `config.yaml changed again in the meantime: type the command again to see what is held now`;
-      return { ok: false, problem };
+      return failed("config.yaml changed again in the meantime", TYPE_AGAIN);
     }
     this.#deps.trust.grant(entry.wanted, key);
     // The key that was shown is the one that is used. Only a source that waited for trust is read now.
@@ -176,7 +175,8 @@ export class Keyring {
     else this.#put(entry, this.#judge(entry.wanted, key, entry.known.warning));
     const { problem } = await this.#deps.trust.settle();
     const now =
-      this.#entries.get(name)?.known.state ?? unavailable(`${name} is no longer in config.yaml`).state;
+      this.#entries.get(name)?.known.state ??
+      unavailable(failed(`${name} is no longer in config.yaml`)).state;
     return { ok: true, granted: `${state.what}: ${state.from} → ${state.to}`, state: now, problem };
   }
 
@@ -202,8 +202,7 @@ export class Keyring {
   async grantAll(seen: readonly Held[]): Promise<GrantedAll> {
     const held = this.held();
     if (!isDeepStrictEqual(seen, held)) {
-      const problem = "config.yaml changed in the meantime: type the command again to see what is held now";
-      return { ok: false, problem };
+      return failed("config.yaml changed in the meantime", TYPE_AGAIN);
     }
     const entries = held.flatMap(({ name }) => this.#entries.get(name) ?? []);
     for (const { wanted, known } of entries) this.#deps.trust.grant(wanted, known.key);
@@ -263,8 +262,8 @@ export class Keyring {
     if (this.#entries.get(wanted.name) !== entry) return null;
     if (reading.ok) return this.#judge(wanted, reading.key, reading.warning);
     // keybearer was replaced while it runs. The key that was read before holds until the restart.
-    if (reading.unasked && entry.known.key !== null) return { ...entry.known, warning: reading.problem };
-    return unavailable(reading.problem, reading.absent);
+    if (reading.unasked && entry.known.key !== null) return { ...entry.known, warning: withNext(reading) };
+    return unavailable(reading);
   }
 
   #judge(wanted: WantedKey, key: Secret, warning: string | null): KnownKey {
@@ -280,7 +279,7 @@ export class Keyring {
     if (source.kind === "literal") return { wanted, known: this.#judge(wanted, source.secret, null) };
     if (before === undefined || !isSameSource(before.wanted.source, source)) {
       const shown = escapeControlChars(describeSource(source));
-      return { wanted, known: unavailable(`${shown} is still being read: try again in a moment`) };
+      return { wanted, known: unavailable(failed(`${shown} is still being read`, "try again in a moment")) };
     }
     const { key, warning } = before.known;
     return { wanted, known: key === null ? before.known : this.#judge(wanted, key, warning) };
@@ -315,8 +314,10 @@ export class Keyring {
   }
 }
 
-function unavailable(problem: string, absent = false): KnownKey {
-  return { state: { state: "unavailable", problem, absent, next: null }, key: null, warning: null };
+const TYPE_AGAIN = "type the command again to see what is held now";
+
+function unavailable({ problem, next, absent = false }: Problem & { readonly absent?: boolean }): KnownKey {
+  return { state: { state: "unavailable", problem, absent, next }, key: null, warning: null };
 }
 
 function listStates(entries: ReadonlyMap<string, Entry>): ReadonlyMap<string, KeyState> {
@@ -406,7 +407,7 @@ async function unlessAborted(
   const aborted = new Promise<KeyReading>((done) => {
     onAbort = () => {
       onAborted();
-      done({ ok: false, problem: STOPPED });
+      done(failed(STOPPED));
     };
   });
   if (signal.aborted) onAbort();

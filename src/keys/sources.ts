@@ -5,8 +5,7 @@ import { isAbsolute, relative, resolve, sep } from "node:path";
 import type { Readable } from "node:stream";
 import { stripVTControlCharacters } from "node:util";
 import { describeSource, type KeySource } from "../config/schema.ts";
-import { advice } from "../core/advice.ts";
-import { escapeControlChars, quoteForShell } from "../core/display.ts";
+import { escapeControlChars, type Failed, failed, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { redactCredentials } from "../core/redact.ts";
 import { keyProblem, Secret } from "../core/secret.ts";
@@ -14,7 +13,6 @@ import { withTimeout } from "../core/timeout.ts";
 import {
   askKeychain,
   entryName,
-  failed,
   foreignEntry,
   type KeychainEntry,
   MAX_KEY_BYTES,
@@ -42,9 +40,7 @@ export type KeyReading =
   /** A key with a warning can be used, such as one in a file that others may open. */
   { readonly ok: true; readonly key: Secret; readonly warning: string | null } | NotRead;
 
-interface NotRead {
-  readonly ok: false;
-  readonly problem: string;
+interface NotRead extends Failed {
   /** The source was not asked, for example because keybearer is being replaced. That says nothing about the key. */
   readonly unasked?: boolean;
   /** There is nothing at the source, or no key: a new key belongs there. */
@@ -86,7 +82,7 @@ function checkKey(source: KeySource, found: SourceText): KeyReading {
   const incomplete = keyProblem(found.text);
   if (incomplete === null) return { ok: true, key: new Secret(found.text), warning: found.warning };
   const problem = `incomplete key: ${incomplete} (from ${escapeControlChars(describeSource(source))})`;
-  return { ok: false, problem, absent: true };
+  return { ...failed(problem), absent: true };
 }
 
 function readVariable(name: string, env: NodeJS.ProcessEnv): SourceText {
@@ -108,8 +104,7 @@ async function readKeychain(
   const answer = await askKeychain(entry, { operation: "read" }, { env, signal, limit });
   if (!answer.ok) return answer;
   if (answer.found !== null) return { ok: true, text: answer.found, warning: null };
-  const problem = `the keychain has no entry ${entryName(entry)}: \`${advice.rotate("<tool>")}\` puts a tool's key there`;
-  return { ok: false, problem, absent: true };
+  return { ...failed(`the keychain has no entry ${entryName(entry)}`), absent: true };
 }
 
 /** Removes the one newline that editors and `echo` add. A second one is not theirs. */
@@ -124,7 +119,8 @@ type FileRules = Pick<ReadDeps, "home" | "notKeys">;
 export async function readKeyFile(path: string, rules: FileRules, limit: number): Promise<SourceText> {
   if (!isAbsolute(path))
     return failed(
-      `file:${escapeControlChars(path)} is not an absolute path: write the whole path, from the first /`,
+      `file:${escapeControlChars(path)} is not an absolute path`,
+      "write the whole path, from the first /",
     );
   // A read from a network share that is gone never ends and cannot be canceled; only the wait for it can end.
   const late = failed(`${escapeControlChars(path)} could not be read within ${limit / 1000} s`);
@@ -148,11 +144,11 @@ async function readFileNow(path: string, { home = [], notKeys = [] }: FileRules)
     const found = await handle.stat({ bigint: true });
     if (!found.isFile()) return failed(`${shown} is not a regular file`);
     // Another name could stand for a file that was not confirmed.
-    if (found.nlink > 1n) return failed(`${shown} has ${found.nlink} hard links: make a copy that has one`);
+    if (found.nlink > 1n) return failed(`${shown} has ${found.nlink} hard links`, "make a copy that has one");
     if (await isReallyInside(path, found, notKeys))
       return failed(`${shown} is in keybearer's state folder, so it is not a key`);
     if (isInside(path, home) && !(await isReallyInside(path, found, home)))
-      return failed(`${shown} is a link to a place outside keybearer's folder: write that path instead`);
+      return failed(`${shown} is a link to a place outside keybearer's folder`, "write that path instead");
     const buffer = Buffer.alloc(MAX_KEY_BYTES + 1);
     const length = await readUpTo(handle, buffer);
     if (length > MAX_KEY_BYTES) return failed(`${shown} is larger than 64 KB, so it is not a key`);
@@ -162,7 +158,7 @@ async function readFileNow(path: string, { home = [], notKeys = [] }: FileRules)
     const warning = `other users can open ${shown}, which contains a key: chmod 600 ${escapeControlChars(quoteForShell(path))}`;
     return { ok: true, text, warning: isPrivate ? null : warning };
   } catch (error) {
-    return { ok: false, problem: fileProblem(path, error), absent: hasCode(error, "ENOENT", "ENOTDIR") };
+    return { ...failed(fileProblem(path, error)), absent: hasCode(error, "ENOENT", "ENOTDIR") };
   } finally {
     // It was only read, so a failed close loses nothing.
     await handle?.close().catch(() => undefined);
@@ -226,7 +222,7 @@ async function runKeyCommand(argv: Argv, deps: ReadDeps, limit: number): Promise
   if (!isAbsolute(program)) {
     const shown = escapeControlChars(program);
     // Found through PATH, another program of that name could take its place.
-    return failed(`the command ${shown} is not an absolute path: command -v ${shown} prints it`);
+    return failed(`the command ${shown} is not an absolute path`, `command -v ${shown} prints it`);
   }
   if (signal?.aborted) return failed(STOPPED);
   const env = Object.fromEntries(Object.entries(deps.env).filter(([name]) => !withhold.includes(name)));

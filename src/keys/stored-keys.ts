@@ -5,13 +5,13 @@ import { basename, dirname, isAbsolute, join } from "node:path";
 import { loadConfig } from "../config/load.ts";
 import { type Config, isSameSource, type KeySource, type Tool } from "../config/schema.ts";
 import { secretSources } from "../config/snapshot.ts";
-import { escapeControlChars, quoteForShell } from "../core/display.ts";
+import { escapeControlChars, type Failed, failed, type Problem, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { createPrivateFile, writePrivateFile } from "../core/private-file.ts";
 import { keyProblem, Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
-import { askKeychain, entryName, failed, foreignEntry, sessionBus } from "./keychain.ts";
+import { askKeychain, entryName, foreignEntry, sessionBus } from "./keychain.ts";
 import { isInside, readKey, readKeyFile } from "./sources.ts";
 
 /* The keys that keybearer stores itself, in the keychain or in files of its own: where, how, and how they are removed. */
@@ -34,9 +34,9 @@ interface StoreDeps {
 
 export type Stored =
   /** made: false if this key was there already, so that a failed command must not remove it. */
-  { readonly ok: true; readonly made: boolean } | { readonly ok: false; readonly problem: string };
+  { readonly ok: true; readonly made: boolean } | Failed;
 
-type Forgotten = { readonly ok: true } | { readonly ok: false; readonly problem: string };
+type Forgotten = { readonly ok: true } | Failed;
 
 const TYPING_LIMIT = MINUTE_MS;
 const SEARCH_LIMIT = 3_000;
@@ -45,9 +45,9 @@ const FILE_LIMIT = 10_000;
 /** Whether there is a keychain, locked or not. Asks for no password. */
 export async function keychainThere(deps: {
   readonly env: NodeJS.ProcessEnv;
-}): Promise<{ readonly there: boolean; readonly problem: string | null }> {
+}): Promise<{ readonly there: boolean; readonly problem: Problem | null }> {
   const bus = sessionBus(deps.env);
-  if (!bus.ok) return { there: false, problem: bus.problem };
+  if (!bus.ok) return { there: false, problem: bus };
   // No entry has this name, and only an entry that is found is unlocked, so no window opens.
   const unusedEntry = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
   const answer = await askKeychain(
@@ -55,18 +55,18 @@ export async function keychainThere(deps: {
     { operation: "read" },
     { env: deps.env, limit: SEARCH_LIMIT },
   );
-  return answer.ok ? { there: true, problem: null } : { there: false, problem: answer.problem };
+  return answer.ok ? { there: true, problem: null } : { there: false, problem: answer };
 }
 
 /**
  * Why the keychain cannot store a key; null: it can. Asked before a person types a key. Only an attempt shows whether it is
  * locked, and the window for its password opens now instead of later.
  */
-export async function tryKeychain(deps: StoreDeps): Promise<string | null> {
+export async function tryKeychain(deps: StoreDeps): Promise<Problem | null> {
   const unusedEntry = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
   const limit = deps.limit ?? TYPING_LIMIT;
   const answer = await askKeychain(unusedEntry, { operation: "trial" }, { env: deps.env, limit });
-  return answer.ok ? null : answer.problem;
+  return answer.ok ? null : answer;
 }
 
 /** Stores a key where it will be read from. Never throws. No problem contains the key. */
@@ -79,7 +79,7 @@ export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): P
   if (foreign !== null) return failed(foreign);
   const request = { operation: "store", key: key.reveal(), replace } as const;
   const answer = await askKeychain(place, request, { env: deps.env, limit: deps.limit ?? TYPING_LIMIT });
-  if (!answer.ok) return failed(key.redactFrom(answer.problem));
+  if (!answer.ok) return failed(key.redactFrom(answer.problem), answer.next);
   if (answer.done) return { ok: true, made: answer.made };
   return failed(`the keychain already has another key as ${entryName(place)}: it was not changed`);
 }
@@ -97,7 +97,8 @@ export async function forgetKey(place: KeyPlace, deps: StoreDeps): Promise<Forgo
 async function storeFile(path: string, key: Secret, replace: boolean): Promise<Stored> {
   if (!isAbsolute(path))
     return failed(
-      `file:${escapeControlChars(path)} is not an absolute path: write the whole path, from the first /`,
+      `file:${escapeControlChars(path)} is not an absolute path`,
+      "write the whole path, from the first /",
     );
   const text = `${key.reveal()}\n`;
   try {
@@ -105,7 +106,7 @@ async function storeFile(path: string, key: Secret, replace: boolean): Promise<S
     else if (!(await createPrivateFile(path, text))) return sameAlready(path, key);
     return { ok: true, made: true };
   } catch (error) {
-    return failed(fileProblem(path, error));
+    return fileProblem(path, error);
   }
 }
 
@@ -124,20 +125,24 @@ async function forgetFile(path: string): Promise<Forgotten> {
     await unlink(path);
     return { ok: true };
   } catch (error) {
-    return hasCode(error, "ENOENT") ? { ok: true } : failed(fileProblem(path, error));
+    return hasCode(error, "ENOENT") ? { ok: true } : fileProblem(path, error);
   }
 }
 
-function fileProblem(path: string, error: unknown): string {
+function fileProblem(path: string, error: unknown): Failed {
   const code = errorCode(error);
   const folder = dirname(path);
   if (code === "EACCES" || code === "EPERM" || code === "EROFS") {
-    return `you may not write to ${escapeControlChars(folder)}: ls -ld ${escapeControlChars(quoteForShell(folder))}`;
+    return failed(
+      `you may not write to ${escapeControlChars(folder)}`,
+      `ls -ld ${escapeControlChars(quoteForShell(folder))}`,
+    );
   }
-  if (code === "ENOSPC" || code === "EDQUOT") return `there is no space left for ${escapeControlChars(path)}`;
-  if (code === "EISDIR") return `${escapeControlChars(path)} is a folder, not a file`;
-  if (code === "ENOTDIR" || code === "EEXIST") return `${escapeControlChars(folder)} is not a folder`;
-  return `${escapeControlChars(path)} could not be changed (${code})`;
+  const shown = escapeControlChars(path);
+  if (code === "ENOSPC" || code === "EDQUOT") return failed(`there is no space left for ${shown}`);
+  if (code === "EISDIR") return failed(`${shown} is a folder, not a file`);
+  if (code === "ENOTDIR" || code === "EEXIST") return failed(`${escapeControlChars(folder)} is not a folder`);
+  return failed(`${shown} could not be changed (${code})`);
 }
 
 interface PlaceRequest {

@@ -82,12 +82,12 @@ export class ConfigStorage implements KeyStorage {
     const found = await readKey(place, { env, home: paths.own, notKeys: paths.notKeys });
     if (found.ok) return found.key;
     if (found.absent === true) return null;
-    throw new Refused(`the key in ${describeSource(place)} cannot be read: ${found.problem}`);
+    throw new Refused(`the key in ${describeSource(place)} cannot be read: ${found.problem}`, found.next);
   }
 
   async write(place: KeyPlace, key: Secret): Promise<void> {
     const stored = await storeKey(place, key, { env: this.#deps.env });
-    if (!stored.ok) throw new Refused(`the new key could not be stored: ${stored.problem}`);
+    if (!stored.ok) throw new Refused(`the new key could not be stored: ${stored.problem}`, stored.next);
   }
 
   async use(tool: string, place: KeyPlace, before: string): Promise<void> {
@@ -117,6 +117,9 @@ export class ConfigStorage implements KeyStorage {
   async remove(place: KeyPlace): Promise<void> {
     const deleted = await forgetKey(place, { env: this.#deps.env });
     if (!deleted.ok)
-      throw new Refused(`the key in ${describeSource(place)} was not deleted: ${deleted.problem}`);
+      throw new Refused(
+        `the key in ${describeSource(place)} was not deleted: ${deleted.problem}`,
+        deleted.next,
+      );
   }
 }

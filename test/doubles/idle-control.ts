@@ -6,6 +6,7 @@ import { ControlServer } from "../../src/control/server.ts";
 import { ActionLog } from "../../src/control/status.ts";
 import { Tail } from "../../src/control/tail.ts";
 import { systemClock } from "../../src/core/clock.ts";
+import { failed } from "../../src/core/display.ts";
 import { Refused } from "../../src/lifecycle/refused.ts";
 import { NO_MIRROR } from "./no-mirror.ts";
 import { NO_USAGE } from "./no-usage.ts";
@@ -42,8 +43,8 @@ export async function serveControls(
     status: () => Promise.reject(new Error("not here")),
     reload: { snapshot, takeKeys: async () => {} },
     keyring: {
-      grant: async () => ({ ok: false, problem: "nothing is held" }),
-      grantAll: async () => ({ ok: false, problem: "nothing is held" }),
+      grant: async () => failed("nothing is held"),
+      grantAll: async () => failed("nothing is held"),
       held: () => [],
     },
     claim: async () => {},

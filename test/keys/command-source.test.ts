@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { withNext } from "../../src/core/display.ts";
 import { type KeyReading, type ReadDeps, readKey } from "../../src/keys/sources.ts";
 import { until } from "../doubles/until.ts";
 import { isAlive } from "./is-alive.ts";
@@ -28,7 +29,7 @@ function keyOf(reading: KeyReading): string {
 }
 
 function problemOf(reading: KeyReading): string {
-  return reading.ok ? `a key: ${reading.key}` : reading.problem;
+  return reading.ok ? `a key: ${reading.key}` : withNext(reading);
 }
 
 /** Runs a script past its limit: a small one, and a larger one where the script did not come to note its pid in time. */
@@ -57,7 +58,7 @@ t.test("arguments reach the program as they are, without a shell in between", as
 });
 
 t.test("a program must be written with its full path, and must be there", async (t) => {
-  t.match(problemOf(await run(["echo", KEY])), /echo is not an absolute path: command -v echo prints it/);
+  t.match(problemOf(await run(["echo", KEY])), /echo is not an absolute path → command -v echo prints it/);
   t.match(problemOf(await run(["/no/such/program", KEY])), /there is no program \/no\/such\/program$/);
   const plain = join(realpathSync(t.testdir({ plain: "text" })), "plain");
   t.match(problemOf(await run([plain, KEY])), /may not run/);

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { chmodSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { quoteForShell } from "../../src/core/display.ts";
+import { quoteForShell, withNext } from "../../src/core/display.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { type KeyReading, readKey } from "../../src/keys/sources.ts";
 
@@ -13,7 +13,7 @@ function keyOf(reading: KeyReading): string {
 }
 
 function problemOf(reading: KeyReading): string {
-  return reading.ok ? `a key: ${reading.key}` : reading.problem;
+  return reading.ok ? `a key: ${reading.key}` : withNext(reading);
 }
 
 function keyFile(t: Test, content: string | Buffer, mode = 0o600): string {

@@ -236,8 +236,8 @@ async function addFrom(
   const found = await readNamed(source, paths);
   if (!found.ok) {
     // A variable may be set for the service only.
-    const next = source.kind === "env" ? ". if it is set for the service only: --no-probe" : "";
-    if (probe) return failNull(`${found.problem}${next}\nnothing was changed`, EXIT.failed);
+    const next = source.kind === "env" ? "if it is set for the service only: --no-probe" : found.next;
+    if (probe) return failNull([{ problem: found.problem, next }, "nothing was changed"], EXIT.failed);
     return (await save(from)) ? { source: from, key: null, models: null } : null;
   }
   const { key } = found;

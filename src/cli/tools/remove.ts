@@ -104,7 +104,7 @@ async function deleteKey(place: KeyPlace, next: string): Promise<void> {
   const where = describeSource(place);
   const deleted = await forgetKey(place, { env: stdio().env });
   if (deleted.ok) printText(`its key is deleted from ${where}${next}`);
-  else printText(`its key was not deleted from ${where}: ${deleted.problem}`);
+  else printText({ ...deleted, problem: `its key was not deleted from ${where}: ${deleted.problem}` });
 }
 
 function otherUser(config: Config, name: string, key: KeySource): string | null {

@@ -187,7 +187,7 @@ async function takeKeyFrom(
     return failNull(`the key of ${tool.name} comes from ${from} already`, EXIT.failed);
   const found = await readNamed(source, paths);
   // The tool has a key that may work, so it is not replaced by one that cannot be read.
-  if (!found.ok) return failUnchanged(found.problem);
+  if (!found.ok) return failUnchanged(found);
   const { key } = found;
   if (old?.equals(key)) notice("the tool had this key before");
   const taken = { key, source, text: from, stored: null };
@@ -301,5 +301,5 @@ async function deleteOldKey({ paths, tool }: Rotation, doubt: string | null): Pr
     return notice({ problem: `the old key stays in ${where}: ${doubt}. once it works`, next });
   }
   const deleted = await forgetKey(place, { env: stdio().env });
-  if (!deleted.ok) notice(`the old key is still in ${where}: ${deleted.problem}`);
+  if (!deleted.ok) notice({ ...deleted, problem: `the old key is still in ${where}: ${deleted.problem}` });
 }

@@ -42,16 +42,16 @@ export async function chooseStore(
   if (!there && chosen === null) return "file";
   const asked = options.yes ? null : prompter;
   if (there && chosen === null && asked !== null) return askStore(asked, "keychain");
-  const problem = there ? await tryKeychain({ env: stdio().env }) : (missing ?? "there is no keychain here");
+  const absent = missing ?? { problem: "there is no keychain here", next: null };
+  const problem = there ? await tryKeychain({ env: stdio().env }) : absent;
   if (problem === null) return "keychain";
   if (asked !== null && options.store === undefined) {
     notice(problem);
     return askStore(asked, "file");
   }
-  return failNull(
-    [{ problem, next: "--store file keeps the key in a file of your own" }, "nothing was changed"],
-    EXIT.failed,
-  );
+  const inFile = "--store file keeps the key in a file of your own";
+  const next = problem.next === null ? inFile : `${problem.next}; or ${inFile}`;
+  return failNull([{ problem: problem.problem, next }, "nothing was changed"], EXIT.failed);
 }
 
 /** Asks until the answer is a place that accepts a key. */
@@ -81,7 +81,10 @@ export function storeNamedKey(
   return deferSignals(async (interrupted) => {
     const stored = await storeKey(place, key, { env });
     if (!stored.ok) {
-      fail(`the key was not stored: ${stored.problem}\nnothing was changed`, EXIT.failed);
+      fail(
+        [{ ...stored, problem: `the key was not stored: ${stored.problem}` }, "nothing was changed"],
+        EXIT.failed,
+      );
       return false;
     }
     await claimPlace(paths, newKey);
@@ -95,7 +98,10 @@ export function storeNamedKey(
     if (stored.made && !(await isNamed(paths, place))) {
       const deleted = await forgetKey(place, { env });
       if (!deleted.ok)
-        notice(`the key that was just stored is still in ${describeSource(place)}: ${deleted.problem}`);
+        notice({
+          ...deleted,
+          problem: `the key that was just stored is still in ${describeSource(place)}: ${deleted.problem}`,
+        });
     }
     return false;
   });

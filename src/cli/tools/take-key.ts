@@ -7,7 +7,7 @@ import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
 import { freePlace, type KeyPlace, type Store } from "../../keys/stored-keys.ts";
 import { NO_MODELS_LISTED } from "../../proxy/key-health/cause.ts";
 import { count } from "../../usage/reports/format.ts";
-import { canceled, failNull, notice } from "../ui/messages.ts";
+import { canceled, failNull, type Message, notice } from "../ui/messages.ts";
 import { stdio } from "../ui/stdio.ts";
 import { describeHold, findHold, foreignKey } from "./key-trust.ts";
 import type { Inputs } from "./secret-inputs.ts";
@@ -34,7 +34,7 @@ export interface NewKey {
   readonly key: Secret;
   /** null: the gateway was not asked, or did not accept the key. */
   readonly models: readonly string[] | null;
-  /** Where it is to be stored. */
+  /** Where it will be stored. */
   readonly place: KeyPlace;
 }
 
@@ -92,7 +92,8 @@ export async function tryKey(
     return { models };
   }
   notice({ problem: answer.why, next: answer.next });
-  if (prompter === null) return failUnchanged("the key does not work yet. to continue anyway: --no-probe");
+  if (prompter === null)
+    return failUnchanged({ problem: "the key does not work yet", next: "to continue anyway: --no-probe" });
   const move = canMove ? "a: another address, " : "";
   for (;;) {
     const said = await prompter.text(`k: type the key again, ${move}g: go on anyway, s: stop [k]: `);
@@ -119,6 +120,6 @@ function findKeyProblem(text: string): string | null {
   return problem === null ? null : `incomplete key: ${problem}. copy it whole from the gateway's console`;
 }
 
-export function failUnchanged(problem: string): null {
-  return failNull(`${problem}\nnothing was changed`, EXIT.failed);
+export function failUnchanged(message: Message): null {
+  return failNull([message, "nothing was changed"], EXIT.failed);
 }

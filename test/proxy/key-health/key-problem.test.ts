@@ -19,7 +19,7 @@ const ROTATE = "keybearer tools rotate codex";
 const KEYCHAIN: KeySource = { kind: "keychain", service: "keybearer", account: "codex" };
 
 /** What to do about a key that could not be read. */
-function step(key: KeySource, more: { absent?: boolean; next?: string } = {}): string | null {
+function step(key: KeySource, more: { absent?: boolean; next?: string | null } = {}): string | null {
   const state = { state: "unavailable", problem: "it cannot be read", next: null, ...more } as const;
   return missingKey({ name: "codex", key }, state).next;
 }
@@ -35,8 +35,11 @@ t.test("the next step for a key that cannot be read just now is not a rotation",
   const env: KeySource = { kind: "env", name: "CODEX_KEY" };
   t.match(await stepFor(env), /^set CODEX_KEY where keybearer is started/);
   t.equal(await stepFor({ kind: "file", path: folder }), `check the file: ls -l ${folder}`);
-  const next = await stepFor({ kind: "command", argv: ["sh", "-c", "echo 'vault is locked' >&2; exit 1"] });
-  t.match(next, /^run it yourself to see what it prints: sh -c .*save config\.yaml again$/);
+  const next = await stepFor({
+    kind: "command",
+    argv: ["/bin/sh", "-c", "echo 'vault is locked' >&2; exit 1"],
+  });
+  t.match(next, /^run it yourself to see what it prints: \/bin\/sh -c .*save config\.yaml again$/);
   t.notMatch(next, /rotate/);
   t.match(step(KEYCHAIN), /^unlock the keychain/);
   t.notMatch(step(KEYCHAIN), /rotate/);
