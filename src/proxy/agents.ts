@@ -173,7 +173,7 @@ function agentClass(Base: typeof HttpAgent) {
     override keepSocketAlive(socket: Duplex): boolean {
       this.#received.set(socket, (socket as Socket).bytesRead);
       // Node's documentation says that this is a boolean. Its type does not.
-      return super.keepSocketAlive(socket) as unknown as boolean;
+      return Boolean(super.keepSocketAlive(socket));
     }
 
     override reuseSocket(socket: Duplex, request: ClientRequest): void {
