@@ -3,6 +3,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { askCredentials, cannotLogIn, type LoginOptions } from "../../src/cli/mirror/login.ts";
 import type { Prompter } from "../../src/cli/ui/prompts.ts";
+import { withNext } from "../../src/core/display.ts";
 import type { MirrorReport } from "../../src/mirror/report/shape.ts";
 import { command } from "../doubles/command.ts";
 import { mirrorReport, type Said, startMirrorControl } from "../doubles/mirror-control.ts";
@@ -107,7 +108,10 @@ t.test("a console of an unknown kind, and an option of another kind, are refused
     [{ kind: null, why: "slow", next: "wait" }, {}, /not known yet \(slow\) → wait$/],
     [{ kind: "new-api" }, { refreshToken: true }, /--refresh-token is only for sub2api/],
   ];
-  for (const [more, options, words] of cases) t.match(cannotLogIn(mirrorReport(NOW, more), options), words);
+  for (const [more, options, words] of cases) {
+    const refused = cannotLogIn(mirrorReport(NOW, more), options);
+    t.match(refused === null ? "" : withNext(refused), words);
+  }
   const { home, sent } = await start(t, { kind: "new-api" });
   const ended = await command(t, home, ["mirror", "login", "--refresh-token"], { input: "a\nb\n" });
   t.match(ended, { code: 1, stdout: "", stderr: /--refresh-token is only for sub2api/ });

@@ -1,6 +1,7 @@
 import t, { type Test } from "tap";
 import { readLift } from "../../src/cli/tools/lift.ts";
 import type { AllowanceRequest } from "../../src/control/routes.ts";
+import { type Problem, withNext } from "../../src/core/display.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
@@ -46,6 +47,11 @@ t.test("until is the next such time of day, the end of a day, or a moment", asyn
     );
 });
 
+function refusedLift(options: Parameters<typeof readLift>[0]): Problem {
+  const request = readLift(options, NOW);
+  return "problem" in request ? request : { problem: "it is possible", next: null };
+}
+
 t.test("an impossible allowance is refused with what to type instead", async (t) => {
   const faults: [Parameters<typeof readLift>[0], RegExp][] = [
     [{}, /one of --requests 50, --tokens 200k or --spend 5/],
@@ -53,7 +59,7 @@ t.test("an impossible allowance is refused with what to type instead", async (t)
     [{ until: "18:00" }, /one of --requests/],
     // What a shell makes of $5 and $50.
     [{ spend: "" }, /without the sign/],
-    [{ spend: "0" }, /above zero: write dollars without the sign/],
+    [{ spend: "0" }, /above zero → write dollars without the sign/],
     [{ spend: "-5" }, /without the sign/],
     [{ spend: "5k" }, /without the sign/],
     [{ spend: "0.0000001" }, /without the sign/],
@@ -71,7 +77,7 @@ t.test("an impossible allowance is refused with what to type instead", async (t)
     [{ spend: "5", until: "" }, /18:00, 2026-11-16/],
   ];
   for (const [options, words] of faults)
-    t.match(readLift(options, NOW), { problem: words }, JSON.stringify(options));
+    t.match(withNext(refusedLift(options)), words, JSON.stringify(options));
 });
 
 async function startLimited(t: Test) {

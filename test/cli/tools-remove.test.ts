@@ -130,7 +130,10 @@ t.test("an edit by hand while remove asks is not lost", async (t) => {
   person.type("yes\r");
   const { code, stdout } = await person.ended;
   t.equal(code, 1);
-  t.match(stdout, /was changed by something else meanwhile and was left\s+as it is: run the command again/);
+  t.match(
+    stdout,
+    /was changed by something else meanwhile and was left\s+as it is\s+→ run the command again/,
+  );
   t.equal(readFileSync(file, "utf8"), `${TOOLS}# by hand\n`);
 });
 

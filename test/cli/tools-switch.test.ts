@@ -73,7 +73,7 @@ t.test("a file that cannot be edited is left alone, and an unknown tool gets the
   t.match(await command(t, home, ["tools", "disable", "codex"]), {
     code: 1,
     stdout: "",
-    stderr: /there is no .*config\.yaml\. write one first/,
+    stderr: /there is no .*config\.yaml → keybearer init/,
   });
   const bad: [string | Buffer, RegExp][] = [
     [

@@ -119,7 +119,7 @@ t.test("tokens are listed by name and ended one by one, older ones without a nam
 t.test("a file that cannot be edited is left alone, and no token is printed", async (t) => {
   const home = await newHome(t);
   const none = await command(t, home, ["tools", "token", "codex"]);
-  t.match(none, { code: 1, stdout: "", stderr: /there is no .*config\.yaml\. write one first/ });
+  t.match(none, { code: 1, stdout: "", stderr: /there is no .*config\.yaml → keybearer init/ });
   const bad: [string | Buffer, string, RegExp][] = [
     [BLOCK, "nobody", /there is no tool nobody in config\.yaml; its tools are zed, codex, old/],
     ["tools: { codex: { key: [", "codex", /keybearer check/],

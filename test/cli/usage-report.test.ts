@@ -4,6 +4,7 @@ import t, { type Test } from "tap";
 import { parseQuestion, type ReportOptions } from "../../src/cli/usage/report.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { failureText } from "../doubles/failure-text.ts";
 import { writeJournal } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
 import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
@@ -234,13 +235,13 @@ t.test("wrong usage is named, with what would be right", async (t) => {
     [{ by: "tool,model,day" }, /one or two/],
     [{ by: "" }, /"" is not one of/],
     [{ by: "constructor" }, /"constructor" is not one of/],
-    [{ since: "tuesday-ish" }, /"tuesday-ish" is not a time\. write for example 7d/],
+    [{ since: "tuesday-ish" }, /"tuesday-ish" is not a time → write for example 7d/],
     [{ until: "2026-02-30" }, /--until: "2026-02-30" is not a time/],
     [{ since: "1h", until: "2h" }, /--since is not before --until/],
     [{ json: true, csv: true }, /not both/],
   ];
   for (const [options, problem] of problems)
-    t.match(parseQuestion(options, Date.now()), { ok: false, problem });
+    t.match(failureText(parseQuestion(options, Date.now())), problem);
   const home = await newHome(t);
   const mistakes: [string[], RegExp][] = [
     [["usage", "--by", "week"], /"week" is not one of/],

@@ -126,9 +126,9 @@ t.test("when the daemon stops, the follower learns that, and that another attemp
   const follower = await follow(socket);
   await stop();
   await until("it ended", () => follower.ended.length > 0);
-  t.same(follower.ended, [{ problem: "keybearer stopped", final: false }]);
+  t.same(follower.ended, [{ problem: "keybearer stopped", next: null, final: false }]);
   const late = await follow(socket);
-  t.same(late.ended, [{ problem: "keybearer is not running", final: false }]);
+  t.same(late.ended, [{ problem: "keybearer is not running", next: null, final: false }]);
 });
 
 t.test("a follower may try again while a daemon starts, but not at an older one with no tail", async (t) => {
@@ -143,7 +143,7 @@ t.test("a follower may try again while a daemon starts, but not at an older one 
   await new Promise<void>((resolve) => without.listen(older, resolve));
   t.teardown(() => without.close());
   t.match((await follow(older)).ended, [
-    { problem: /older than this program and cannot be followed → restart it/, final: true },
+    { problem: /older than this program and cannot be followed/, next: "restart it", final: true },
   ]);
 });
 
