@@ -6,7 +6,7 @@ import type { Secret } from "../core/secret.ts";
 import { StreamSearch } from "./stream-search.ts";
 
 /*
- * A repository is somebody else's input: a clone, or a folder from an archive. Its config can name programs for nearly
+ * A repository is untrusted input: a clone, or a folder from an archive. Its config can name programs for nearly
  * everything that git does, so all of them are switched off here, one by one.
  */
 

@@ -9,7 +9,7 @@ import type { Secret } from "../core/secret.ts";
 
 /* Sorts the keys that were found: which of them can be moved into keybearer, together with the address they are sent to. */
 
-/** One key and the gateway it is sent to, with all the places where this key stands beside this address. */
+/** One key and the gateway it is sent to, with all the places where this key is beside this address. */
 export interface Pair {
   readonly key: Secret;
   /** As config.yaml writes it: https://gateway.example.com/v1 */

@@ -198,7 +198,7 @@ export interface Values {
   readonly origin: string;
 }
 
-/** What changes in files where key and address stand side by side, or where a client names a variable. */
+/** What changes in files that hold both key and address, or where a client names a variable. */
 export function planEdits(plan: ToolPlan, { token, origin }: Values): FileEdits[] {
   const { name: tool } = plan;
   const files: FileEdits[] = [];

@@ -1,6 +1,6 @@
 import { basename, dirname, isAbsolute, join } from "node:path";
 
-/* Where copies of a key stay behind: nobody edits these places, so a key found there needs a rotation. */
+/* Where copies of a key stay behind. People do not edit these files, so a key found there needs a rotation. */
 
 /** history: of a shell or another program with a prompt. session: of a client. switcher: another program's store of keys. */
 export type TraceKind = "history" | "switcher" | "backup" | "git" | "session";

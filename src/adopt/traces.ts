@@ -21,7 +21,7 @@ export interface TraceDeps {
   readonly home: string;
   readonly cwd: string;
   readonly platform: NodeJS.Platform;
-  /** The settings files in which the keys were found. They are no traces; what lies beside them may be. */
+  /** The settings files in which the keys were found. They are not traces themselves, but files beside them may be. */
   readonly files: readonly string[];
   readonly clock: Clock;
   readonly limits?: Partial<TraceLimits>;

@@ -56,7 +56,7 @@ function explain(asked: Problem): Problem {
 /** The program that opens an address, and its arguments before the address. No shell is involved. */
 type BrowserCommand = readonly [program: string, ...args: string[]];
 
-/** null: no browser is to be expected, as over ssh or without a display. */
+/** null: there is probably no browser, as over ssh or without a display. */
 export function browserFor(platform: string, env: NodeJS.ProcessEnv): BrowserCommand | null {
   if (platform === "darwin") return env.SSH_CONNECTION ? null : ["open"];
   // In WSL the browser is Windows' own.

@@ -143,7 +143,7 @@ interface ReadFile extends ThereFile {
   readonly problem: string | null;
 }
 
-/** @param held keys that keybearer holds: they are found wherever they stand in these files. */
+/** @param held keys that keybearer holds: they are found anywhere in these files. */
 export async function findSettings(
   where: Surroundings,
   held: readonly Secret[] = [],
@@ -512,7 +512,7 @@ class Finder {
     return null;
   }
 
-  /** A project's address is not that of a key outside the project: whoever wrote the project could take the key. */
+  /** A project's address is not used for a key outside the project: its author could steal the key. */
   #agreedFor(file: DescribedFile, found: readonly FoundAddress[], base: "root" | "v1"): Address | null {
     const isOfProject = !file.isProject && found.some((each) => each.file.isProject);
     return isOfProject ? PROJECT_ADDRESS : agreedAddress(found, base);

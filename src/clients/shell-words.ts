@@ -285,7 +285,7 @@ class Lexer {
   }
 
   /**
-   * ${name}, ${name:-word} and the like. In double quotes a ' stands for itself, except in patterns such as ${name#'x'}. bash wants
+   * ${name}, ${name:-word} and the like. In double quotes a ' stands for itself, except in patterns such as ${name#'x'}. bash requires
    * two of them in any case, which makes no difference here.
    */
   private skipBraces(isInQuotes: boolean): void {

@@ -30,7 +30,7 @@ export interface ChangedField<Key> {
   readonly made: number;
 }
 
-/** Goes on `keep` characters, leaves out `drop`, and inserts these texts. A number stands for the old key of that field. */
+/** Keeps `keep` characters, drops `drop`, and inserts these texts. A number means the old key of that field. */
 interface Splice {
   readonly keep: number;
   readonly drop: number;
@@ -108,7 +108,7 @@ function changedFields(file: FieldSet, before: string, after: string, salt: stri
   });
 }
 
-/** Whether an address is that of a key: they have the same names, as far as the address has any. */
+/** Whether an address belongs to a key: their paths have the same names, as far as the address has any. */
 function belongsTo(address: readonly unknown[] | null, key: readonly unknown[] | null): boolean {
   return (
     address !== null &&

@@ -14,7 +14,7 @@ interface FileWatchDeps {
 
 /** A file must not change for this long before its change is reported, so that a save in several writes is read whole. */
 const SETTLE_MS = 100;
-/** A file that never rests is reported at this interval. */
+/** A file that keeps changing is reported at this interval. */
 const MAX_SETTLE_MS = 500;
 /** stat() of a thousand files a second takes an eighth of a core, so only some are polled at each tick. */
 const MAX_POLLED = 20;

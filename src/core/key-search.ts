@@ -29,7 +29,7 @@ interface Form {
   readonly body: number;
   /** How many consecutive characters of the body are taken for the key. */
   readonly run: number;
-  /** How many characters stand for one of the key: 2 in hex. */
+  /** How many characters encode one character of the key: 2 in hex. */
   readonly width: 1 | 2;
 }
 

@@ -113,7 +113,7 @@ async function searchTable(file: FileHandle, searches: readonly Search[]): Promi
   let left = searches;
   let begun = "";
   while (left.length > 0) {
-    // What cannot be read lists nobody.
+    // A table that cannot be read lists no user.
     const { bytesRead } = await file.read(buffer, 0, BUFFER, null).catch(() => ({ bytesRead: 0 }));
     if (bytesRead === 0) return left;
     const text = begun + buffer.toString("latin1", 0, bytesRead);
@@ -137,7 +137,7 @@ interface Ends {
 }
 
 /**
- * The user who holds a connection; null: nobody does, or it is not listed.
+ * The user who holds a connection; null: no user does, or it is not listed.
  * @param table the text of /proc/net/tcp or tcp6
  */
 export function findUser(table: string, ends: Ends): number | null {

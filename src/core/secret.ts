@@ -3,7 +3,7 @@ import { inspect } from "node:util";
 import { KeySearch } from "./key-search.ts";
 import { mergeSpans, type Span } from "./spans.ts";
 
-/** A key, or another string that is worth money. It hides itself wherever it is printed. */
+/** A key, or another string that is worth money. It is hidden in everything that is printed. */
 export class Secret {
   /** What a person may see: enough to tell two keys apart in a console, too little to help a thief. */
   readonly fingerprint: string;

@@ -17,7 +17,7 @@ const MAX_OTHER_USERS = 16;
 /** The sandbox tries this many ports after the one it should take. */
 const MAX_NEXT_PORTS = 20;
 
-/** For the sandbox: binds the next free port if another program has the wanted one. */
+/** For the sandbox: binds the next free port if another program uses the configured one. */
 export async function bindNextDataPort(listen: Listen, peers: PeerLookup, log: Logger): Promise<DataPort> {
   const last = listen.port + MAX_NEXT_PORTS;
   for (let port = listen.port; ; port += 1) {

@@ -9,7 +9,7 @@ const BUSY_TIMEOUT_MS = 250;
 
 /**
  * One daemon per state folder. Node has no flock, so the lock is an exclusive SQLite transaction that stays open for the
- * daemon's life. The system releases it when the process dies, however it dies.
+ * daemon's life. The system releases it when the process ends, also after a crash.
  *
  * Nothing else may open lock.db: closing any descriptor of the file would drop the lock (POSIX).
  */

@@ -22,7 +22,7 @@ import type { Finding } from "./findings.ts";
 
 /*
  * What doctor says about the settings of this machine: which of them send requests past keybearer or with another account, and
- * where keys stand that keybearer holds. Names and places only, never a value.
+ * where keys are that keybearer holds. Names and places only, never a value.
  */
 
 /** This machine, and the keybearer on it. */
@@ -303,7 +303,7 @@ function keyFinding(group: Group, scan: Scan, where: string, who: string, use: s
   return warning("other-provider", what, next);
 }
 
-/** A key in a file whose settings cannot be told apart, such as a property list. */
+/** A key in a file whose settings cannot be distinguished, such as a property list. */
 function shapedFinding({ key, file, line }: ShapedKey, { keys, home }: Scan): Finding | null {
   if (file.format !== "text" || keys.some((held) => held.equals(key))) return null;
   const what = `a key that keybearer does not hold is in ${shortenHome(file.path, home)}:${line}: programs without other settings spend it, past keybearer`;
@@ -330,8 +330,8 @@ function isOfGateway({ key, family, client }: Setting, { settings, gateways }: S
 }
 
 /**
- * Whether the requests that carry this credential go to keybearer. A variable of every program meets the address of its family
- * wherever that is set. A client's file can have several providers, each with its own key.
+ * Whether the requests that carry this credential go to keybearer. A variable for every program is sent to the address of its family,
+ * no matter where that is set. A client's file can have several providers, each with its own key.
  */
 function isSentToKeybearer({ role, family, client, key }: Setting, { settings, ports }: Scan): boolean {
   if (client !== null && role === "key")

@@ -458,7 +458,7 @@ function newName(tool: string): string {
 function nameWith(tool: string, random: string): string {
   const base = tool.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const name = `${base.slice(0, MAX_NAME - random.length - 1)}-${random}`;
-  // For a tool called hf or sk it would look like a credential, and be hidden wherever it is shown.
+  // For a tool called hf or sk it would look like a credential, and be hidden in every view.
   return isFreeOfKeyShapes(name) ? name : name.replaceAll("-", "");
 }
 

@@ -54,7 +54,7 @@ interface KeySiblings {
 export interface KeyTrust {
   /** How trust.json names the key. */
   digestOf(key: Secret): string;
-  /** Whether the key was used before, wherever that was. */
+  /** Whether the key was used before, here or elsewhere. */
   isKnown(key: Secret): boolean;
   /** Whether the key with this digest was used with this gateway, and has this fingerprint. */
   isPinned(key: Pick<OldKey, "digest" | "fingerprint">, gateway: Gateway): boolean;

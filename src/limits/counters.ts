@@ -175,8 +175,8 @@ export class Counters {
   readonly #calendar: Calendar;
   readonly #windows: WindowCounts;
   /**
-   * The same counts by the daemon's own clock, while another clock decides the windows; null: none does. Whoever moves that
-   * clock could otherwise begin a new window with every request.
+   * The same counts by the daemon's own clock, while another clock decides the windows; null: none does. Without
+   * them, moving that other clock could begin a new window with every request.
    */
   #ownWindows: WindowCounts | null = null;
   /** What the quota counts: micro-dollars, ever. */
@@ -604,8 +604,8 @@ function priceUnknown(): Shortage {
 }
 
 /**
- * The shortage that lasts longest: a retry before its end would be refused again. A tool is granted everything or nothing, so
- * a limit that has room in all lacks its grant only because of another one, which is the one to name.
+ * The shortage that lasts longest: a retry before its end would be refused again. A grant covers all limits of a tool or none.
+ * So a limit with room may lack its grant because of another limit, and the message names that other one.
  */
 function longestLasting(shortages: readonly Shortage[]): Shortage | null {
   const [first, ...others] = shortages;

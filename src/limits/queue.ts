@@ -22,7 +22,7 @@ export type Joined =
   | { readonly state: "refused"; readonly shortage: Shortage }
   | { readonly state: "waits"; readonly waiter: Waiter };
 
-/** What is to be done now. */
+/** Which waiters are admitted or refused now. */
 interface Decisions {
   readonly admitted: readonly { readonly waiter: Waiter; readonly reservation: Reservation }[];
   readonly refused: readonly { readonly waiter: Waiter; readonly shortage: Shortage }[];

@@ -95,7 +95,7 @@ function checkSize({ rawHeaders, target }: CheckedHead): Refusal | null {
 
 /**
  * The target must be a plain path. `new URL("//evil.com/x", base)` is evil.com, and so are `/\evil.com` and the absolute
- * form. A path that would need resolving is refused, and none is ever resolved.
+ * form. A path that would need resolving is refused. No path is resolved.
  */
 function checkTarget({ method, target }: CheckedHead): Refusal | null {
   if (method === "CONNECT" || method === "TRACE") return refuse("bad-request", `${method} is not served`);

@@ -12,7 +12,7 @@ export interface ClientSide {
   readonly stream: Writable;
   /** keybearer's own headers: name, value, name, value. */
   readonly ownHeaders: readonly string[];
-  /** Removes the usage that only keybearer asked for; null: nothing is to be removed. */
+  /** Removes the usage that only keybearer asked for; null: nothing has to be removed. */
   readonly usageFilter: UsageFilter | null;
   writeHead(status: number, reason: string, headers: string[]): void;
 }

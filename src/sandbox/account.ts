@@ -182,7 +182,7 @@ export class Account {
     return { key, text };
   }
 
-  /** A deleted key is as unknown as one that never existed. */
+  /** Does not find deleted keys. */
   keyWithText(text: string): SandboxKey | null {
     const wanted = digest(text);
     return this.keys.find((key) => key.digest === wanted && key.deletedAt === null) ?? null;

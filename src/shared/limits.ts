@@ -547,7 +547,7 @@ export class SharedLimiter {
     return this.#deps.clock.elapsed() - this.#lastReport >= REPORT_MS;
   }
 
-  /** How long the store has not answered, by the clock that runs longer: one stands still while the machine sleeps. */
+  /** How long the store has not answered, by the larger of two clocks: one stops while the machine sleeps. */
   #silentFor(): number {
     const { wall, elapsed } = this.#silence();
     return Math.max(wall, elapsed);

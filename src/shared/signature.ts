@@ -8,7 +8,7 @@ import type { Secret } from "../core/secret.ts";
  * So nothing can be changed, or shown as another machine's. A record's text has its id, tool, gateway and key: shown again, also in
  * another store with the same secret, it is the same true record, and lines apply by id. An older correction of one brings
  * back older amounts, which match nothing else. An old presence is as if the machine were away since: the mirror says so, and
- * no alarm that stands ends. A rotated key that it names is only a reason to ask the gateway whether it refuses that key.
+ * no active alarm ends. A rotated key that it names is only a reason to ask the gateway whether it refuses that key.
  */
 export class Signer {
   /** Tells two secrets apart. */

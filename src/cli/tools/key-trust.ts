@@ -51,7 +51,7 @@ export async function movedTool(
   isMeant: (name: string) => boolean,
 ): Promise<Problem | null> {
   const { trust, isLost } = readPins(paths);
-  // Without pins every key is held, wherever it goes.
+  // Without pins every key is held, whatever its address.
   if (isLost) return null;
   for (const needed of wantedKeys(config, paths)) {
     if (!Object.hasOwn(config.tools, needed.name) || !isMeant(needed.name)) continue;

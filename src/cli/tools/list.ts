@@ -40,7 +40,7 @@ export async function list(options: { json?: boolean }): Promise<void> {
 export function listInWords(tools: readonly ToolStatus[], now: number, screen: Screen): string {
   const { lines: table, note } = toolTable(tools, now, screen.width);
   const [head = "", ...rows] = table;
-  // Made together, so that they stand below each other.
+  // Made together, so that their columns align.
   const limits = limitLines(
     tools.flatMap((tool) => tool.limits),
     now,

@@ -205,7 +205,7 @@ function priceNotes({ unpriced }: Report, { width }: Screen): string[] {
   const lines = [
     wrap("no price is known for these. add it in config.yaml, $ per million tokens:", width),
     "prices:",
-    // Not wrapped, because this is to be copied.
+    // Not wrapped, so that it can be copied.
     ...unpriced
       .slice(0, MAX_PRICE_NOTES)
       .map(

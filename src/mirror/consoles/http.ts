@@ -321,8 +321,8 @@ export function isDenied(response: ConsoleResponse): boolean {
 
 /**
  * What the console says about an error, to append to our own message: ": …", or "" if it says nothing. Contains no secret of
- * the request, however the console spells it: secrets are removed from the decoded text, before that is cut. Nor does it
- * contain another key: consoles answer with keys that we do not know yet, and new-api writes them without their `sk-`.
+ * the request, however the console spells it: secrets are removed from the decoded text, before that is cut. It also does
+ * not contain another key: consoles answer with keys that we do not know yet, and new-api writes them without their `sk-`.
  */
 export function errorText({ text, secrets }: ConsoleResponse): string {
   const body = parseObject(text);

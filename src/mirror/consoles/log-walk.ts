@@ -532,7 +532,7 @@ function hashRow(raw: JsonObject): string {
 /**
  * How many rows at the top of a page were at the bottom of the page before: rows written between two requests push the
  * others down.
- * @param max how many were written, if known: then rows that are alike on both pages stay two
+ * @param max how many were written, if known: then two equal rows, one on each page, count as two
  */
 function countRepeats(before: readonly string[], page: readonly string[], max: number): number {
   for (let count = Math.min(before.length, page.length, max); count > 0; count -= 1) {

@@ -119,7 +119,7 @@ function countAlike(alike: Unmatched, start: StartFit): Match[] {
     .flatMap((cluster) => matchCluster(cluster, "sum", ALIKE));
   const starts = Math.max(COUNTED_STARTS_MS, start.within);
   const far = clustersWithin({ ...PAIRED_WITHIN, starts }, without(alike, near), start)
-    // A console may drop a row. Whichever it was, the others are listed.
+    // A console may drop a row. The others are listed all the same.
     .filter(({ records, groups }) => records.length >= groups.length)
     .flatMap((cluster) => matchCluster(cluster, "sum", ALIKE));
   return [...near, ...far];

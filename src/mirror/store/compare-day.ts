@@ -187,7 +187,7 @@ function findChangedRecords(
 /**
  * Such a verdict is not stored. A certain alarm ends when a person acknowledges it, or when the row turns out to be ours. It does not end because a key
  * was removed from config.yaml and put back, or because the clock was set back: a program that can edit files could silence
- * it that way. Nor does it become a suspicion, because something appears in the store that is not signed.
+ * it that way. It also does not become a suspicion because something unsigned appears in the store.
  */
 function wouldSilenceAlarm(before: StoredRowVerdict, next: JudgedRow): boolean {
   if (before.verdict !== "foreign" || !before.certain) return false;
@@ -255,7 +255,7 @@ function readUntil(
     (gap) => at >= gap.from && at < gap.to && (gap.key === undefined || gap.key === key),
   );
   const unread = unreadKeys.get(key ?? "");
-  if (at < from || isInGap || unread?.why === "no-account") return null;
+  if (at < from || isInGap || unread?.cause === "no-account") return null;
   return unread === undefined ? lastSync : (unread.until ?? -Infinity);
 }
 

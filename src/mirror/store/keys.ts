@@ -88,7 +88,7 @@ export function heldTimes(db: Database.Database, gateway: string): Map<string, H
   return times;
 }
 
-/** When the last period without a break began, whichever tools held the key. */
+/** When the last period without a break began, no matter which tools held the key. */
 function lastSince(periods: readonly StoredKey[]): number {
   const latestFirst = periods.toSorted(
     (a, b) => (b.until ?? Infinity) - (a.until ?? Infinity) || a.since - b.since,

@@ -37,7 +37,7 @@ export interface CurrentFileDeps {
   readonly log: Logger;
   /** full: a record survives a power cut before its request is sent. */
   readonly sync: "normal" | "full";
-  /** The newest day that the index has read: a file up to that day is ours, however the clock stands. Default null: none. */
+  /** The newest day that the index has read: a file up to that day is ours, whatever the clock says. Default null: none. */
   readonly indexedDay?: (() => string | null) | undefined;
   /** Called after each append. Must not throw. */
   readonly onAppend: () => void;

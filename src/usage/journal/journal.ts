@@ -442,7 +442,7 @@ export class Journal {
     if (!this.#stopped) for (const line of closeLines) this.#pending.add(line, 0);
   }
 
-  /** False: it waits in memory. @param refusals how many of them it tells of; 0: of a request that may have been sent. */
+  /** False: it waits in memory. @param refusals how many refusals the line counts; 0: it is about a request that may have been sent. */
   #appendOrKeep(text: string, refusals: number): boolean {
     if (this.#stopped) return false;
     // While lines wait, later ones wait behind them.
@@ -551,7 +551,7 @@ const MAX_PENDING_BYTES = 4 * 1024 * 1024;
 
 interface PendingLine {
   readonly text: string;
-  /** How many it tells of; 0: it is about a request that may have been sent. */
+  /** How many refusals it counts; 0: it is about a request that may have been sent. */
   readonly refusals: number;
 }
 
