@@ -106,62 +106,45 @@ export function entropy(text: string): number {
   return bits;
 }
 
-export interface Vendor {
-  readonly name: string;
-  /** Where its keys go, if there is only one such place. With its version segment, as base_url in config.yaml. */
-  readonly baseUrl: string | null;
-}
-
 interface Form {
   /** null: many gateways make such keys. */
-  readonly vendor: Vendor | null;
+  readonly vendor: string | null;
   readonly pattern: RegExp;
   /** Other things look the same, so one of these words must be on the line. null: nothing else looks like this. */
   readonly near: RegExp | null;
 }
 
-function form(
-  name: string,
-  baseUrl: string | null,
-  pattern: RegExp,
-  near: RegExp | null = null,
-): Form & { readonly vendor: Vendor } {
-  return { vendor: { name, baseUrl }, pattern, near };
+function form(vendor: string, pattern: RegExp, near: RegExp | null = null): Form {
+  return { vendor, pattern, near };
 }
-
-const GEMINI = "https://generativelanguage.googleapis.com/v1beta";
 
 /** The first one that fits counts. Each pattern is bounded: a file may be hostile. */
 const FORMS: readonly Form[] = [
-  form("Anthropic", "https://api.anthropic.com/v1", /^sk-ant-(?:api|admin)\d\d-[\w-]{80,110}$/),
+  form("Anthropic", /^sk-ant-(?:api|admin)\d\d-[\w-]{80,110}$/),
   // In the middle there is "OpenAI" in base64.
-  form(
-    "OpenAI",
-    "https://api.openai.com/v1",
-    /^sk-(?:(?:proj|svcacct|admin)-)?[\w-]{20,74}T3BlbkFJ[\w-]{20,74}$/,
-  ),
-  form("OpenRouter", "https://openrouter.ai/api/v1", /^sk-or-v1-[0-9a-f]{64}$/i),
-  form("MiniMax", null, /^sk-api-[\w-]{119}$/i),
-  form("Groq", "https://api.groq.com/openai/v1", /^gsk_[a-z0-9]{52}$/i),
-  form("Cerebras", "https://api.cerebras.ai/v1", /^csk-[a-z0-9]{48}$/i),
-  form("Perplexity", null, /^pplx-[a-zA-Z0-9]{48}$/),
-  form("xAI", "https://api.x.ai/v1", /^xai-[\w-]{70,120}$/i),
-  form("Together AI", "https://api.together.xyz/v1", /^tgp_v1_[\w-]{43}$/i),
-  form("NVIDIA", "https://integrate.api.nvidia.com/v1", /^nvapi-[\w-]{60,70}$/i),
-  form("Hugging Face", "https://router.huggingface.co/v1", /^hf_[a-zA-Z0-9]{34}$/),
-  form("Replicate", null, /^r8_[a-zA-Z0-9]{37}$/),
-  form("Vercel AI Gateway", "https://ai-gateway.vercel.sh/v1", /^vck_[\w-]{56}$/),
-  form("Google Gemini", GEMINI, /^AQ\.Ab8RN6[\w-]{44}$/),
+  form("OpenAI", /^sk-(?:(?:proj|svcacct|admin)-)?[\w-]{20,74}T3BlbkFJ[\w-]{20,74}$/),
+  form("OpenRouter", /^sk-or-v1-[0-9a-f]{64}$/i),
+  form("MiniMax", /^sk-api-[\w-]{119}$/i),
+  form("Groq", /^gsk_[a-z0-9]{52}$/i),
+  form("Cerebras", /^csk-[a-z0-9]{48}$/i),
+  form("Perplexity", /^pplx-[a-zA-Z0-9]{48}$/),
+  form("xAI", /^xai-[\w-]{70,120}$/i),
+  form("Together AI", /^tgp_v1_[\w-]{43}$/i),
+  form("NVIDIA", /^nvapi-[\w-]{60,70}$/i),
+  form("Hugging Face", /^hf_[a-zA-Z0-9]{34}$/),
+  form("Replicate", /^r8_[a-zA-Z0-9]{37}$/),
+  form("Vercel AI Gateway", /^vck_[\w-]{56}$/),
+  form("Google Gemini", /^AQ\.Ab8RN6[\w-]{44}$/),
   // Maps and other services of Google have the same keys.
-  form("Google Gemini", GEMINI, /^AIza[\w-]{35}$/, /gemini|google_(?:gen|ai|api)|generativelanguage/i),
-  form("Cursor", null, /^key_[0-9a-f]{64}$/, /cursor/i),
-  form("DeepSeek", "https://api.deepseek.com/v1", /^sk-[0-9a-f]{32}$/, /deepseek/i),
-  form("Kimi", null, /^sk-[\w-]{48}$/, /kimi|moonshot/i),
-  form("Ollama", null, /^[0-9a-f]{32}\.[\w-]{24}$/, /ollama/i),
-  form("Z.ai", null, /^[0-9a-f]{32}\.[a-zA-Z0-9]{16}$/, /z\.?ai|zhipu|bigmodel|glm/i),
+  form("Google Gemini", /^AIza[\w-]{35}$/, /gemini|google_(?:gen|ai|api)|generativelanguage/i),
+  form("Cursor", /^key_[0-9a-f]{64}$/, /cursor/i),
+  form("DeepSeek", /^sk-[0-9a-f]{32}$/, /deepseek/i),
+  form("Kimi", /^sk-[\w-]{48}$/, /kimi|moonshot/i),
+  form("Ollama", /^[0-9a-f]{32}\.[\w-]{24}$/, /ollama/i),
+  form("Z.ai", /^[0-9a-f]{32}\.[a-zA-Z0-9]{16}$/, /z\.?ai|zhipu|bigmodel|glm/i),
   // Hashes have no capitals.
-  form("Mistral", "https://api.mistral.ai/v1", /^(?=.*[A-Z])[a-zA-Z0-9]{32}$/, /mistral|codestral/i),
-  form("Cohere", null, /^(?=.*[A-Z])[a-zA-Z0-9]{40}$/, /cohere|\bco_api/i),
+  form("Mistral", /^(?=.*[A-Z])[a-zA-Z0-9]{32}$/, /mistral|codestral/i),
+  form("Cohere", /^(?=.*[A-Z])[a-zA-Z0-9]{40}$/, /cohere|\bco_api/i),
   // sub2api, new-api and one-api, LiteLLM, and many others that do the same.
   {
     vendor: null,
@@ -179,11 +162,6 @@ function isRandom(key: string): boolean {
   // Words with hyphens have as many bits, and one kind of letters.
   const kinds = [/[a-z]/, /[A-Z]/, /[0-9]/].filter((kind) => kind.test(body)).length;
   return kinds >= 2 && entropy(body) >= MIN_ENTROPY.other;
-}
-
-/** Whose key it is, as far as its form alone says so. */
-export function vendorOf(key: string): Vendor | null {
-  return FORMS.find(({ pattern, near }) => near === null && pattern.test(key))?.vendor ?? null;
 }
 
 export interface ShapedKey {
@@ -225,7 +203,7 @@ export function findKeysByShape(text: string): ShapedKey[] {
       ({ pattern, near }) => pattern.test(key) && (near === null || near.test(around())),
     );
     if (known === undefined || !isRandom(key) || isPlaceholder(key)) continue;
-    found.push({ line, value: new Secret(key), vendor: known.vendor?.name ?? null });
+    found.push({ line, value: new Secret(key), vendor: known.vendor });
   }
   return found;
 }
