@@ -155,7 +155,7 @@ t.test("ways of writing that an edit cannot follow are left for the person", (t)
     "[[model_providers]]\nname = 1\n",
     "model_providers = 1\n",
   ]) {
-    t.match(editToml(text, TABLE, "name", "k"), { ok: false, problem: /by hand/ }, text);
+    t.match(editToml(text, TABLE, "name", "k"), { ok: false, next: "change it by hand" }, text);
   }
   const TOML = formatFor("toml");
   for (const [text, path] of [
@@ -164,11 +164,11 @@ t.test("ways of writing that an edit cannot follow are left for the person", (t)
     ["[[a]]\nn = 1\n", ["a", 1, "n"]],
     ["a = 1\n", ["a", "b"]],
   ] satisfies [string, Path][]) {
-    t.match(TOML.set(text, path, "k"), { ok: false, problem: /by hand/ }, text);
+    t.match(TOML.set(text, path, "k"), { ok: false, next: "change it by hand" }, text);
   }
-  t.match(TOML.set("a = { b = 1 }\n", ["a", "b"], undefined), { ok: false, problem: /by hand/ });
-  t.match(TOML.set("a = [1]\n", ["a", 0], undefined), { ok: false, problem: /by hand/ });
-  t.match(TOML.set("a = 1\n", ["a"], Number.POSITIVE_INFINITY), { ok: false, problem: /by hand/ });
+  t.match(TOML.set("a = { b = 1 }\n", ["a", "b"], undefined), { ok: false, next: "change it by hand" });
+  t.match(TOML.set("a = [1]\n", ["a", 0], undefined), { ok: false, next: "change it by hand" });
+  t.match(TOML.set("a = 1\n", ["a"], Number.POSITIVE_INFINITY), { ok: false, next: "change it by hand" });
   t.match(TOML.set("a = 1\n", [], undefined), { ok: false });
   t.end();
 });

@@ -2,12 +2,13 @@ import { isDeepStrictEqual } from "node:util";
 import type { Path, SettingsFormat } from "../../src/clients/format.ts";
 import { withValue } from "../../src/clients/setting.ts";
 import type { Edited } from "../../src/clients/text-edit.ts";
+import { withNext } from "../../src/core/display.ts";
 import { changedRange } from "./written-config.ts";
 
 /** What holds for every edit of every format. */
 
 export function done(edited: Edited): string {
-  if (!edited.ok) throw new Error(`line ${edited.line}: ${edited.problem}`);
+  if (!edited.ok) throw new Error(`line ${edited.line}: ${withNext(edited)}`);
   return edited.text;
 }
 
@@ -54,7 +55,7 @@ export function checkEdits(checked: Checked, text: string, value: string): { mad
 
 function isLeft(edited: Edited): boolean {
   if (edited.ok) return false;
-  if (!/by hand|twice/.test(edited.problem)) throw new Error(edited.problem);
+  if (!/by hand|twice/.test(withNext(edited))) throw new Error(edited.problem);
   return true;
 }
 
