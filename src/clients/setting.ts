@@ -17,9 +17,7 @@ export interface Setting {
 }
 
 /** All settings of a text, in its order, or why it cannot be read. A problem never quotes the text, which may hold keys. */
-export type Settings =
-  | { readonly ok: true; readonly settings: readonly Setting[] }
-  | CannotEdit;
+export type Settings = { readonly ok: true; readonly settings: readonly Setting[] } | CannotEdit;
 
 export interface SettingsFormat {
   /** All scalars. */

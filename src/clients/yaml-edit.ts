@@ -147,10 +147,15 @@ function findPlace(root: ParsedNode | null, path: Path): Place | (Edited & { rea
     if (node === null || isEmpty(node) || isNull(node)) break;
     if (!isCollection(node) || isSeq(node) !== (typeof name === "number")) {
       const kind = typeof name === "number" ? "list" : "map";
-      return cannotEdit(`${showPath(path.slice(0, depth)) || "it"} is not a ${kind}`, null, "change it by hand");
+      return cannotEdit(
+        `${showPath(path.slice(0, depth)) || "it"} is not a ${kind}`,
+        null,
+        "change it by hand",
+      );
     }
     const [item, second] = itemsAt(node, name);
-    if (second !== undefined) return cannotEdit(`it has ${name} twice`, null, "delete one, then run this again");
+    if (second !== undefined)
+      return cannotEdit(`it has ${name} twice`, null, "delete one, then run this again");
     if (item === undefined) break;
     steps.push({ collection: node, item });
     node = valueNode(item);
