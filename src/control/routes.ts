@@ -8,7 +8,7 @@ import {
   type Snapshot,
 } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
-import type { Problem } from "../core/display.ts";
+import { type Problem, withNext } from "../core/display.ts";
 import { HttpError } from "../core/errors.ts";
 import { isObject } from "../core/json.ts";
 import type { Logger } from "../core/log.ts";
@@ -369,7 +369,7 @@ async function trust(
     const answer = await keyring.grant(tool, seen);
     await reload.takeKeys();
     if (!answer.ok) {
-      problems.push(answer.problem);
+      problems.push(withNext(answer));
       continue;
     }
     log.warn({ tool, peer }, `trusted: ${answer.granted}`);
@@ -391,7 +391,7 @@ async function trustAll(
   const answer = await keyring.grantAll(
     shown.map(({ tool, what, from, to }) => ({ name: tool, what, from, to })),
   );
-  if (!answer.ok) throw new HttpError(409, answer.problem);
+  if (!answer.ok) throw new HttpError(409, withNext(answer));
   await reload.takeKeys();
   const granted = shown.map(({ tool, what, from, to }) => `${tool}: ${what}: ${from} → ${to}`);
   for (const text of granted) {

@@ -1,6 +1,7 @@
 import type { Gateway, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
+import { withNext } from "../core/display.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
 import { endInWords, printableModel } from "./format.ts";
@@ -31,7 +32,7 @@ export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number):
     case "ready":
       return { ok: true, key: key.key };
     case "unavailable":
-      return refused("key-unavailable", `the key of tool ${name} is not available: ${key.problem}`);
+      return refused("key-unavailable", `the key of tool ${name} is not available: ${withNext(key)}`);
     case "needs-trust":
       return refused(
         "needs-trust",

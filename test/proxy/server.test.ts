@@ -17,5 +17,5 @@ t.test("[::1] on a machine without IPv6 is not reported as a taken port", { skip
   const program = [...NO_ADDRESSES, process.execPath, builtProgram(), "run"];
   const { code, stderr } = await startProgram(t, "unshare", program, bareEnv(home)).ended;
   t.equal(code, 78);
-  t.match(stderr, "this machine has no IPv6; write 127.0.0.1");
+  t.match(stderr, "this machine has no IPv6 → write 127.0.0.1");
 });

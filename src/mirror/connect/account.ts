@@ -1,5 +1,6 @@
 import type { ConsoleKind, ConsoleLogin } from "../../config/schema.ts";
 import { type ConsoleSecret, listDestinations, type Snapshot } from "../../config/snapshot.ts";
+import { withNext } from "../../core/display.ts";
 import type { Secret } from "../../core/secret.ts";
 import { type ConsoleAdapter, ConsoleError, type ConsoleGateway } from "../consoles/console.ts";
 import type { AdapterDeps } from "../consoles/http.ts";
@@ -108,7 +109,10 @@ export class ConsoleAccount {
           `has a secret that waits for trust: ${state.what}: ${state.from} → ${state.to}`,
         );
       case "unavailable":
-        throw new ConsoleError("login-needed", `has a login whose ${name} is unavailable: ${state.problem}`);
+        throw new ConsoleError(
+          "login-needed",
+          `has a login whose ${name} is unavailable: ${withNext(state)}`,
+        );
     }
   }
 
