@@ -269,7 +269,7 @@ t.test("files that are not ours to change are reported with the reason", async (
     /~\/\.claude\/settings\.json env\.ANTHROPIC_AUTH_TOKEN: .* is a link that leads out of/,
   );
   t.match(flat(stdout), /~\/\.codex\/config\.toml .*: its address cannot be a gateway/);
-  t.match(flat(stdout), /~\/\.zshrc:1 GEMINI_API_KEY: the way it is written, .* change it by hand/);
+  t.match(flat(stdout), /~\/\.zshrc:1 GEMINI_API_KEY: the way it is written, .* move the key by hand/);
   t.notMatch(stdout, "next:");
 });
 
