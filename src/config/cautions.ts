@@ -48,8 +48,8 @@ function sharedKeys(tools: readonly Tool[], keyOf: (tool: Tool) => Secret | null
 function unlimitedTools(tools: readonly Tool[]): ConfigProblem[] {
   const names = tools
     .filter(({ enabled, watchOnly, quota }) => enabled && !watchOnly && quota === null)
-    .filter(({ limits: { requests, tokens, spend, concurrent } }) => {
-      return requests.length + tokens.length + spend.length === 0 && concurrent === null;
+    .filter(({ limits: { requests, tokens, spend, concurrent, session } }) => {
+      return requests.length + tokens.length + spend.length === 0 && concurrent === null && session === null;
     })
     .map(({ name }) => name);
   const [first] = names;

@@ -8,6 +8,7 @@ import {
   type Limits,
   type Named,
   type Rate,
+  type SessionLimits,
   type Tool,
 } from "./schema.ts";
 import type { KeyState, Snapshot } from "./snapshot.ts";
@@ -164,7 +165,17 @@ function limitChanges(from: Limits, to: Limits): string[] {
     ...differ("spend", spend(from.spend), spend(to.spend)),
     ...differ("concurrent", from.concurrent, to.concurrent),
     ...differ("wait", from.wait, to.wait),
+    ...differ("session", sessionText(from.session), sessionText(to.session)),
   ];
+}
+
+function sessionText(limits: SessionLimits | null): string | null {
+  if (limits === null) return null;
+  const { requests, tokens, spend } = limits;
+  const parts = { requests, tokens, spend: spend === null ? null : money(spend) };
+  return Object.entries(parts)
+    .flatMap(([name, max]) => (max === null ? [] : [`${name} ${max}`]))
+    .join(", ");
 }
 
 function keyChanges(from: KeyState, to: KeyState): string[] {

@@ -24,6 +24,7 @@ import {
   type Log,
   type Named,
   type Price,
+  type SessionLimits,
   type Shared,
   type SharedStore,
   type Timeouts,
@@ -34,6 +35,7 @@ import {
 import { asSection, quoted, type Reader, readScalar, Section } from "./section.ts";
 import { passwordProblem, readAuthority, readKeySource } from "./sources.ts";
 import {
+  amount,
   baseUrl,
   consoleUrl,
   factor,
@@ -162,6 +164,7 @@ function readUsage(section: Section | null): Usage {
   const usage = {
     keep: section.scalar("keep", parseDuration, DEFAULT_USAGE.keep),
     sync: section.scalar("sync", oneOf("normal", "full"), DEFAULT_USAGE.sync),
+    project: section.scalar("project", oneOf("path", "name", "off"), DEFAULT_USAGE.project),
   };
   section.finish();
   return Object.freeze(usage);
@@ -542,7 +545,22 @@ function readLimits(section: Section | null): Limits {
     spend: section.scalars("spend", spendRate),
     concurrent: section.scalar("concurrent", parseCount, null),
     wait: section.scalar("wait", parseDuration, 0),
+    session: readSessionLimits(section.section("session")),
   };
   section.finish();
   return Object.freeze(limits);
+}
+
+function readSessionLimits(section: Section | null): SessionLimits | null {
+  if (section === null) return null;
+  const limits = {
+    requests: section.scalar("requests", amount, null),
+    tokens: section.scalar("tokens", amount, null),
+    spend: section.scalar("spend", parseDollars, null),
+  };
+  section.finish();
+  const hasAny = limits.requests !== null || limits.tokens !== null || limits.spend !== null;
+  if (section.entries().size === 0)
+    section.report.error(section.at, section.path, "no limit for a session is set", "{ spend: $5 }");
+  return hasAny ? Object.freeze(limits) : null;
 }

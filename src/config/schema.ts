@@ -198,6 +198,17 @@ export interface Limits {
   readonly concurrent: number | null;
   /** How long a request waits for capacity before it is refused. Default 0. */
   readonly wait: number;
+  /** What one run of an agent may use in all. Default unlimited. */
+  readonly session: SessionLimits | null;
+}
+
+/** At least one of them is set. */
+export interface SessionLimits {
+  readonly requests: number | null;
+  /** Input and output together. */
+  readonly tokens: number | null;
+  /** In micro-dollars. */
+  readonly spend: number | null;
 }
 
 /** Micro-dollars per million tokens. */
@@ -241,6 +252,10 @@ export interface Usage {
   readonly keep: number;
   /** full survives a power cut, at a cost per request. Default normal. */
   readonly sync: "normal" | "full";
+  /**
+   * Which folder the calling process works in: its whole path, its last part, or not at all. Default off: nothing is looked up.
+   */
+  readonly project: "path" | "name" | "off";
 }
 
 export interface Log {
@@ -299,13 +314,14 @@ export const DEFAULT_LIMITS: Limits = Object.freeze({
   spend: Object.freeze([]),
   concurrent: null,
   wait: 0,
+  session: null,
 });
 
 export const DEFAULT_PREFIX = "keybearer";
 
 export const DEFAULT_DRAIN = 10_000;
 
-export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * DAY_MS, sync: "normal" });
+export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * DAY_MS, sync: "normal", project: "off" });
 
 export const DEFAULT_LOG: Log = Object.freeze({ level: "info" });
 

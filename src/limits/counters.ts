@@ -160,7 +160,7 @@ const MAX_AMOUNT = 1e12;
 
 const KINDS: readonly Kind[] = ["requests", "tokens", "spend"];
 const UNLIMITED: Terms = {
-  limits: { requests: [], tokens: [], spend: [], concurrent: null, wait: 0 },
+  limits: { requests: [], tokens: [], spend: [], concurrent: null, wait: 0, session: null },
   quota: null,
 };
 

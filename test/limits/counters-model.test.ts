@@ -56,6 +56,7 @@ const someTerms: fc.Arbitrary<Terms> = fc.record({
     spend: rates(300),
     concurrent: fc.option(fc.integer({ min: 1, max: 5 })),
     wait: fc.constant(0),
+    session: fc.constant(null),
   }),
   quota: fc.option(fc.integer({ min: 1, max: 1500 })),
 });
