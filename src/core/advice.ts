@@ -72,6 +72,12 @@ export const advice = {
   usageExport: (since: string) => `keybearer usage export --since ${since}`,
   usageRebuild: () => "keybearer usage rebuild",
 
+  // Sessions.
+  sessions: () => "keybearer sessions",
+  liftSession: (session: string, kind: string, amount: string) =>
+    `keybearer sessions lift ${session} --${kind} ${amount}`,
+  allowSession: (session: string) => `keybearer sessions allow ${session}`,
+
   // The console.
   keys: () => "keybearer keys",
   deleteKey: (key: string) => `keybearer keys delete ${key}`,

@@ -34,6 +34,8 @@ export const REFUSALS = {
   "tokens-limited": { status: 429, retry: MAY },
   "spend-limited": { status: 429, retry: MAY },
   "too-many-at-once": { status: 429, retry: MAY },
+  "session-limited": { status: 400, retry: NEVER },
+  "session-stopped": { status: 400, retry: NEVER },
   "wrong-base-url": { status: 400, retry: NEVER },
   "host-not-allowed": { status: 421, retry: NEVER },
   "browser-request": { status: 403, retry: NEVER },

@@ -46,6 +46,8 @@ const NEXT: Readonly<Partial<Record<RefusalCode, Advice>>> = {
   "price-unknown": ({ record }) =>
     `write the price of ${record.model ?? "the model"} under prices: in config.yaml`,
   "quota-exhausted": ({ tool }) => `change tools.${tool}.quota in config.yaml`,
+  "session-limited": () => advice.sessions(),
+  "session-stopped": () => advice.sessions(),
   "rate-limited": ({ tool }) => advice.lift(tool, "requests"),
   "tokens-limited": ({ tool }) => advice.lift(tool, "tokens"),
   "spend-limited": ({ tool }) => advice.lift(tool, "spend"),

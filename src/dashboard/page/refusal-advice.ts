@@ -15,6 +15,8 @@ const NEXT: Readonly<Record<RefusalCode, MessageId | null>> = {
   "model-not-in-group": "refusal-next.model",
   "price-unknown": "refusal-next.price",
   "quota-exhausted": "refusal-next.quota",
+  "session-limited": "refusal-next.session-limited",
+  "session-stopped": "refusal-next.session-stopped",
   "rate-limited": "refusal-next.limit",
   "tokens-limited": "refusal-next.limit",
   "spend-limited": "refusal-next.limit",

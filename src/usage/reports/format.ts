@@ -51,6 +51,8 @@ const REFUSALS: Readonly<Record<RefusalCode, string>> = {
   "model-not-in-group": "the tool's group does not have this model",
   "price-unknown": "the tool has a money limit, and the price of this model is not known",
   "quota-exhausted": "the tool's quota is used up",
+  "session-limited": "the session reached its limit",
+  "session-stopped": "the session was stopped",
   "rate-limited": "the tool reached its limit of requests",
   "tokens-limited": "the tool reached its limit of tokens",
   "spend-limited": "the tool reached its limit of money",

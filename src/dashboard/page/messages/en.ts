@@ -178,6 +178,8 @@ export const EN = {
   "refusal.model-not-in-group": "the tool's group does not have this model",
   "refusal.price-unknown": "the tool has a money limit, and the price of this model is not known",
   "refusal.quota-exhausted": "the tool's quota is used up",
+  "refusal.session-limited": "the session reached its limit",
+  "refusal.session-stopped": "the session was stopped",
   "refusal.rate-limited": "the tool reached its limit of requests",
   "refusal.tokens-limited": "the tool reached its limit of tokens",
   "refusal.spend-limited": "the tool reached its limit of money",
@@ -212,6 +214,9 @@ export const EN = {
   "refusal-next.price": "Add the price of `{model}` under `prices` in config.yaml",
   "refusal-next.limit": "Capacity returns by itself. For more now: `keybearer tools lift {tool} {option}`",
   "refusal-next.concurrent": "Let it wait for capacity: `tools.{tool}.limits.wait` in config.yaml",
+  "refusal-next.session-limited":
+    "Begin a new session, or see `keybearer sessions` for how to give this one more",
+  "refusal-next.session-stopped": "Begin a new session, or allow this one again: see `keybearer sessions`",
   "refusal-next.quota": "Raise `tools.{tool}.quota` in config.yaml",
   "refusal-next.base-url": "Get the right address: `keybearer use {tool}`",
   "refusal-next.host": "Write `localhost` in the program's address",
