@@ -40,6 +40,8 @@ export class Call {
   tool: Tool | null = null;
   gateway: Gateway | null = null;
   key: Secret | null = null;
+  /** The name of the token that it showed; null: none. */
+  tokenName: string | null = null;
   /** The program that owns the connection, if some tool asks for it. */
   program: string | null = null;
 

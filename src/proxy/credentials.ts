@@ -1,4 +1,4 @@
-import type { Tool } from "../config/schema.ts";
+import type { Token, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
 import { looksLikeCredential } from "../core/redact.ts";
@@ -47,8 +47,8 @@ export type Identified =
       readonly tool: Tool;
       /** The program that owns the connection; null: not looked up. */
       readonly program: string | null;
-      /** The SHA-256 of the token; null: the program alone was enough. */
-      readonly tokenHash: string | null;
+      /** The token that it showed; null: the program alone was enough. */
+      readonly token: Token | null;
     }
   | {
       readonly ok: false;
@@ -102,7 +102,8 @@ function toolOfToken(
         `send it in a header, or set tools.${tool.name}.token_in_url: true`,
     );
   }
-  return { ok: true, tool, program: null, tokenHash: hash };
+  const token = tool.tokens.find((one) => one.hash === hash) ?? null;
+  return { ok: true, tool, program: null, token };
 }
 
 function twoCredentials(first: Credential, other: Credential): Identified {

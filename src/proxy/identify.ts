@@ -56,7 +56,7 @@ export async function findCaller(
   const owner = await processLookup.of(req.socket);
   for (const tool of tools) {
     if (tool.process !== null && (await isProgram(owner, tool.process)))
-      return { ok: true, tool, program: tool.process, tokenHash: null };
+      return { ok: true, tool, program: tool.process, token: null };
   }
   return byToken;
 }
@@ -68,12 +68,15 @@ async function isProgram(owner: ConnectionOwner | null, path: string): Promise<b
 
 export function acceptCaller(
   call: Call,
-  { tool, program, tokenHash }: Extract<Identified, { ok: true }>,
+  { tool, program, token }: Extract<Identified, { ok: true }>,
   origin: string | undefined,
   { keyHealth, tokenUses }: ProxyDeps,
 ): Refusal | null {
   const { snapshot } = call;
-  if (tokenHash !== null) tokenUses.note(tokenHash, call.startedAt);
+  if (token !== null) {
+    tokenUses.note(token.hash, call.startedAt);
+    call.tokenName = token.name;
+  }
   call.tool = tool;
   call.program = program;
   call.gateway = snapshot.gatewayOf(tool);

@@ -1,7 +1,7 @@
 import type { Snapshot } from "../config/snapshot.ts";
 import { isFreeOfKeyShapes, looksLikeCredential, redactKeyShapes } from "../core/redact.ts";
 import { holdsToken, redactTokens } from "../core/token.ts";
-import { MAX_USER_AGENT } from "../usage/record.ts";
+import { MAX_SESSION, MAX_USER_AGENT } from "../usage/record.ts";
 
 /* Texts that a client or a gateway chose, as they may be recorded. */
 
@@ -36,6 +36,15 @@ export function loggableUserAgent(text: string, snapshot: Snapshot): string | nu
   if (!PRINTABLE.test(text) || NAMES_SECRET.test(text) || looksLikeCredential(text)) return null;
   if (sanitize(text, snapshot, text.length) !== text) return null;
   return text.slice(0, MAX_USER_AGENT).trim() || null;
+}
+
+/** What ids of sessions are made of. With a slash, keybearer names its own: see limits/sessions.ts. */
+const NOT_OF_SESSION = /[^\w.:@+-]+/g;
+
+/** null: it is empty, or holds a secret. Ids look random, so only what begins as keys do counts as one. */
+export function loggableSession(text: string, snapshot: Snapshot): string | null {
+  if (sanitize(text, snapshot, text.length) !== text) return null;
+  return text.trim().slice(0, MAX_SESSION).replace(NOT_OF_SESSION, "-") || null;
 }
 
 /** SQLite's own tools end a text at a NUL, and half a surrogate pair is no character. */

@@ -26,6 +26,8 @@ export function buildOpening(call: Call): Opening {
     model: call.model,
     process: call.program,
     user_agent: call.head.userAgent,
+    session: call.tool === null ? null : call.head.session,
+    token: call.tokenName,
     waited_ms: call.waitedMs,
     held_tokens: reservation?.tokens ?? null,
     held_microdollars: reservation?.spend ?? null,
@@ -112,6 +114,9 @@ export function buildClosing(
     // The wall clock may have been set back meanwhile.
     ended_at: Math.max(endedAt, firstByteAt ?? call.startedAt),
     model: call.model,
+    session: null,
+    project: null,
+    branch: null,
     model_answered: modelAnswered(call, outcome),
     // Without an answer, what was asked for.
     stream: observed.stream ?? (call.sentAt === null ? null : call.fields.stream),

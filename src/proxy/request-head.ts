@@ -12,6 +12,7 @@ import { guard } from "./guard.ts";
 import { isName } from "./headers.ts";
 import { loggableEndpoint, loggableModel, loggableUserAgent } from "./loggable.ts";
 import { detectProtocol, type Route, readEndpoint, route } from "./routes.ts";
+import { readSession } from "./session.ts";
 import type { TokenUses } from "./token-uses.ts";
 
 /** A head as it goes to a gateway. */
@@ -50,6 +51,7 @@ export class RequestHead {
   #endpoint: string | undefined;
   #loggedEndpoint: string | undefined;
   #userAgent: string | null | undefined;
+  #session: string | null | undefined;
   #modelInPath: string | null | undefined;
   /** Private, so that nothing prints it: the key is in its headers. */
   #outgoing: OutgoingHead | null = null;
@@ -108,6 +110,12 @@ export class RequestHead {
       this.#userAgent = text === undefined ? null : loggableUserAgent(text, this.snapshot);
     }
     return this.#userAgent;
+  }
+
+  /** The session that the client names, as it may be recorded; null: none. */
+  get session(): string | null {
+    if (this.#session === undefined) this.#session = readSession(this.headers, this.snapshot);
+    return this.#session;
   }
 
   /** null: the path names none. */

@@ -28,6 +28,9 @@ export interface OwnRecord extends Opening, Closing {
 /** Characters of a user agent that a record has. They distinguish programs and their versions. */
 export const MAX_USER_AGENT = 120;
 
+/** Characters of a session's id that a record has. */
+export const MAX_SESSION = 100;
+
 /** The fields that the lines of a record that was made here leave out. */
 export const OWN_REQUEST = Object.freeze({
   machine: null,
@@ -60,6 +63,10 @@ export interface Opening {
   readonly process: string | null;
   /** The client's, up to MAX_USER_AGENT; null: it sent none, or one that is not plain text or holds a secret. */
   readonly user_agent: string | null;
+  /** The run of an agent that sent it, as the client names it; see proxy/session.ts. null: unknown. */
+  readonly session: string | null;
+  /** The name of the token that it showed; null: none. */
+  readonly token: string | null;
   /** How long it waited for capacity under a limit. */
   readonly waited_ms: number;
   /** What the tool's limits held for it, and what counts if its real use stays unknown. Not exported. */
@@ -86,6 +93,8 @@ const NO_OPENING: Opening = Object.freeze({
   model: null,
   process: null,
   user_agent: null,
+  session: null,
+  token: null,
   waited_ms: 0,
   held_tokens: null,
   held_microdollars: null,
@@ -102,6 +111,12 @@ export interface Closing {
   readonly ended_at: number | null;
   /** The model asked for, if only the rest of the request named it; null leaves the opening's. */
   readonly model: string | null;
+  /** The process that sent it, where the client names no session; null leaves the opening's. */
+  readonly session: string | null;
+  /** The folder that its process works in: the root of a git repository, else the working folder; null: not looked up. */
+  readonly project: string | null;
+  /** The branch that was checked out there; null: not looked up, or none. */
+  readonly branch: string | null;
   readonly model_answered: string | null;
   /** Whether the response was an event stream; null: there was no response. */
   readonly stream: boolean | null;
@@ -143,6 +158,9 @@ export const NOT_CLOSED: Closing = Object.freeze({
   first_byte_at: null,
   ended_at: null,
   model: null,
+  session: null,
+  project: null,
+  branch: null,
   model_answered: null,
   stream: null,
   status: null,
@@ -186,6 +204,10 @@ export function wholeRecord(opening: Opening, closing: Closing): OwnRecord {
     model: closing.model ?? opening.model,
     process: opening.process,
     user_agent: opening.user_agent,
+    session: closing.session ?? opening.session,
+    project: closing.project,
+    branch: closing.branch,
+    token: opening.token,
     waited_ms: opening.waited_ms,
     held_tokens: opening.held_tokens,
     held_microdollars: opening.held_microdollars,
@@ -295,6 +317,10 @@ export const COLUMNS: readonly Column[] = [
   column("bytes_out", "integer", 0),
   column("waited_ms", "integer", 0),
   column("process", "text"),
+  column("session", "text"),
+  column("project", "text"),
+  column("branch", "text"),
+  column("token", "text"),
   column("user_agent", "text"),
   column("sent_at", "integer"),
   column("gateway_ids", "json", "{}"),

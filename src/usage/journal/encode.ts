@@ -30,7 +30,7 @@ function encodeCaller(opening: Opening): string {
     `,"multiplier":${number(opening.multiplier)},"key":${text(opening.key)}` +
     `,"protocol":${text(opening.protocol)},"method":${text(opening.method)}` +
     `,"endpoint":${text(opening.endpoint)},"process":${text(opening.process)}` +
-    `,"user_agent":${text(opening.user_agent)}`
+    `,"user_agent":${text(opening.user_agent)}${known("session", opening.session)}${known("token", opening.token)}`
   );
 }
 
@@ -46,7 +46,9 @@ function isSameCaller(one: Opening, other: Opening): boolean {
     one.method === other.method &&
     one.endpoint === other.endpoint &&
     one.process === other.process &&
-    one.user_agent === other.user_agent
+    one.user_agent === other.user_agent &&
+    one.session === other.session &&
+    one.token === other.token
   );
 }
 
@@ -58,7 +60,7 @@ export function openLine(shared: string, { model, sent_at }: Opening): string {
 /** What the console billed is not known yet. @param shared what SharedFields made of the same request. */
 export function closeLine(shared: string, opening: Opening, closing: Closing): string {
   return (
-    `{"kind":"close"${shared},"model":${text(closing.model ?? opening.model)}` +
+    `{"kind":"close"${shared},"model":${text(closing.model ?? opening.model)}${encodeOrigin(closing)}` +
     `,"sent_at":${number(closing.sent_at)},"first_byte_at":${number(closing.first_byte_at)}` +
     `,"ended_at":${number(closing.ended_at)},"model_answered":${text(closing.model_answered)}` +
     `,"stream":${closing.stream},"status":${number(closing.status)},"end":${text(closing.end)}` +
@@ -75,6 +77,17 @@ export function closeLine(shared: string, opening: Opening, closing: Closing): s
     `,"seen_tokens":${number(closing.seen_tokens)},"gateway_ids":${inAscii(JSON.stringify(closing.gateway_ids))}` +
     `,"billed_microdollars":null}\n`
   );
+}
+
+/** Where a request came from, as far as it was looked up. The session comes after the opening's, and so replaces it. */
+function encodeOrigin({ session, project, branch }: Closing): string {
+  if (session === null && project === null) return "";
+  return known("session", session) + known("project", project) + known("branch", branch);
+}
+
+/** A field that most records do not have. */
+function known(name: string, value: string | null): string {
+  return value === null ? "" : `,"${name}":${text(value)}`;
 }
 
 /** Any other line. The kind comes first, for people. */

@@ -11,11 +11,21 @@ const ASCII = /^[\x20-\x7e]*\n$/;
 t.test("the lines of a request are read as they were written, whatever its texts are", async () => {
   const text = fc.oneof(fc.constant(null), fc.string({ unit: "grapheme" }), fc.constant("…a1b2"));
   // libsql would cut a text at a NUL, and half a surrogate pair is no character: records.ts removes both before.
-  const texts = fc.record({ tool: text, key: text, model: text, user_agent: text });
+  const texts = fc.record({
+    tool: text,
+    key: text,
+    model: text,
+    user_agent: text,
+    session: text,
+    token: text,
+  });
+  const origins = fc.record({ project: fc.string({ unit: "grapheme" }), branch: text });
+  const multipliers = fc.option(fc.double({ noNaN: true, min: 0, max: 9 }));
   fc.assert(
-    fc.property(texts, fc.option(fc.double({ noNaN: true, min: 0, max: 9 })), (given, multiplier) => {
+    fc.property(texts, fc.option(origins), multipliers, (given, origin, multiplier) => {
       const first = opening({ ...given, multiplier: multiplier ?? 1 });
-      const second = closing({ model: null, gateway_ids: { body: 'é"\\\u2028' }, input_tokens: 12 });
+      const gateway_ids = { body: 'é"\\\u2028' };
+      const second = closing({ model: null, gateway_ids, input_tokens: 12, ...origin });
       const common = new SharedFields().encode(first);
       const lines = [openLine(common, first), closeLine(common, first, second)];
       const [open, close] = lines.map(parseLine);
