@@ -1,4 +1,5 @@
 import type { Period, Rate, Tool } from "../config/schema.ts";
+import { type CarriedSession, type Session, type SessionOrigin, Sessions } from "./sessions.ts";
 import {
   type Calendar,
   type Counted,
@@ -24,6 +25,10 @@ export type LimitKind = CountedLimit["kind"];
 
 type LimitName =
   | CountedLimit
+  /** What one session may use. */
+  | { readonly kind: "session"; readonly of: Kind; readonly session: string }
+  /** The owner stopped the session. */
+  | { readonly kind: "session-stopped"; readonly session: string }
   /** Money is limited, and the price of the request is unknown. */
   | { readonly kind: "price" };
 
@@ -94,6 +99,8 @@ export interface Ask {
   readonly tokens: number;
   /** Micro-dollars; null: the price is unknown. */
   readonly spend: number | null;
+  /** Missing: it belongs to no session. */
+  readonly origin?: SessionOrigin;
 }
 
 /** What a request used; null: not known, and what was held counts. */
@@ -109,6 +116,8 @@ export interface Used {
 export interface Correction extends Counted {
   /** When the request was admitted. */
   readonly at: number;
+  /** Missing: it belongs to no session. */
+  readonly origin?: SessionOrigin;
 }
 
 /** What is held for one request in flight, until it is settled or canceled. */
@@ -119,6 +128,8 @@ export interface Reservation {
   readonly at: number;
   /** The same by the daemon's own clock. It differs while another clock decides the windows. */
   readonly ownAt: number;
+  /** null: its session is not counted. */
+  readonly session: Session | null;
   /** The id of its record in the usage journal; null: it has none yet. */
   id: string | null;
 }
@@ -142,6 +153,8 @@ export interface CarriedRequest {
   readonly admitted_at: number;
   readonly tokens: number;
   readonly spend: number;
+  /** The id of its session; null: that is not counted. */
+  readonly session: string | null;
 }
 
 /** Everything that is known of one tool, as the usage journal carries it from one file to the next. */
@@ -152,7 +165,21 @@ export interface Carry {
   /** Of each period the window that was counted in last comes last. */
   readonly windows: readonly Readonly<CountedWindow>[];
   readonly allowances: readonly Allowance[];
+  readonly sessions: readonly CarriedSession[];
   readonly open: readonly CarriedRequest[];
+}
+
+/** How full the limits of one session are. */
+export interface SessionLevel {
+  readonly session: Readonly<Session>;
+  readonly limits: readonly {
+    readonly kind: Kind;
+    readonly used: number;
+    readonly held: number;
+    /** Extra included. */
+    readonly max: number;
+    readonly extra: number;
+  }[];
 }
 
 /** A million dollars, or as many tokens: more than any request uses, and small enough for sums to stay exact. */
@@ -173,6 +200,7 @@ const UNLIMITED: Terms = {
  */
 export class Counters {
   readonly #calendar: Calendar;
+  readonly sessions: Sessions;
   readonly #windows: WindowCounts;
   /**
    * The same counts by the daemon's own clock, while another clock decides the windows; null: none does. Without
@@ -193,6 +221,7 @@ export class Counters {
   constructor(calendar: Calendar) {
     this.#calendar = calendar;
     this.#windows = new WindowCounts(calendar);
+    this.sessions = new Sessions(calendar);
   }
 
   get inFlight(): number {
@@ -205,6 +234,7 @@ export class Counters {
    */
   change(terms: Terms, grants: Grants | null = null): void {
     this.#terms = terms;
+    this.sessions.change(terms.limits.session);
     this.#grants = grants;
     if (grants === null) this.#ownWindows = null;
     else if (this.#ownWindows === null) {
@@ -219,22 +249,39 @@ export class Counters {
    */
   reserve(ask: Ask, now: number, ownNow: number = now): Reserved {
     const need = this.#needFor(ask, now);
-    const shortage = this.#findShortage(ask, need, now, ownNow);
+    const session = this.#findSession(ask, now);
+    const shortage = this.#findShortage(ask, need, session, now, ownNow);
     if (shortage !== null) return { ok: false, shortage };
     const spend = ask.spend === null ? null : need.spend;
-    return { ok: true, reservation: this.hold(need.tokens, spend, now, ownNow) };
+    return { ok: true, reservation: this.#hold(need.tokens, spend, session, now, ownNow) };
   }
 
   /** What would refuse this request now; nothing is taken. */
   check(ask: Ask, now: number, ownNow: number = now): Shortage | null {
-    return this.#findShortage(ask, this.#needFor(ask, now), now, ownNow);
+    return this.#findShortage(ask, this.#needFor(ask, now), this.#findSession(ask, now), now, ownNow);
   }
 
   /** Takes without checking the limits. */
-  hold(tokens: number, spend: number | null, at: number, ownAt: number = at): Reservation {
-    const reservation: Reservation = { tokens, spend, at, ownAt, id: null };
+  hold({ tokens, spend, origin }: Ask, at: number): Reservation {
+    const session = origin === undefined ? null : this.sessions.find(origin, at);
+    return this.#hold(tokens, spend, session, at, at);
+  }
+
+  #hold(
+    tokens: number,
+    spend: number | null,
+    session: Session | null,
+    at: number,
+    ownAt: number,
+  ): Reservation {
+    const reservation: Reservation = { tokens, spend, at, ownAt, session, id: null };
     this.#inFlight.add(reservation);
+    if (session !== null) session.inFlight += 1;
     return reservation;
+  }
+
+  #findSession({ origin }: Ask, now: number): Session | null {
+    return origin === undefined ? null : this.sessions.find(origin, now);
   }
 
   /** The request has a record in the usage journal from now on. */
@@ -250,7 +297,12 @@ export class Counters {
     if (reservation.id === null) this.#countRequest(reservation);
     const tokens = wholeAmount(used.tokens);
     const spend = wholeAmount(used.spend);
-    this.#add(reservation, countUsed({ ...used, tokens, spend }, reservation));
+    const counted = countUsed({ ...used, tokens, spend }, reservation);
+    this.#add(reservation, counted);
+    const { session } = reservation;
+    if (session === null) return true;
+    session.inFlight -= 1;
+    this.sessions.add(session, counted);
     return true;
   }
 
@@ -262,16 +314,20 @@ export class Counters {
   /** Nothing of the request reached the gateway, so nothing counts. false: it was settled or canceled before. */
   cancel(reservation: Reservation): boolean {
     if (!this.#inFlight.delete(reservation)) return false;
+    const { session } = reservation;
+    if (session !== null) session.inFlight -= 1;
     if (reservation.id === null) return true;
     this.#windows.uncountRequest(reservation.at);
     this.#ownWindows?.uncountRequest(reservation.ownAt);
+    if (session !== null) session.requests -= 1;
     return true;
   }
 
   /** Counts a difference wherever the request counts. */
   correct(correction: Correction): void {
-    const { at } = correction;
+    const { at, origin } = correction;
     this.#add({ at, ownAt: at }, correction);
+    if (origin !== undefined) this.sessions.correct(origin, at, correction);
   }
 
   #add({ at, ownAt }: Pick<Reservation, "at" | "ownAt">, counted: Counted): void {
@@ -296,29 +352,39 @@ export class Counters {
     this.#allowances = [...this.#allowances, { limit, amount, given_at, until }];
   }
 
-  carry(): Carry {
+  /** @param now idle sessions are dropped */
+  carry(now: number): Carry {
     const open: CarriedRequest[] = [];
-    for (const { id, at, tokens, spend } of this.#inFlight)
-      if (id !== null) open.push({ id, admitted_at: at, tokens, spend: spend ?? 0 });
+    for (const { id, at, tokens, spend, session } of this.#inFlight) {
+      if (id === null) continue;
+      // A session that is not counted any more has no id here.
+      const counted = session !== null && this.sessions.get(session.id) === session ? session.id : null;
+      open.push({ id, admitted_at: at, tokens, spend: spend ?? 0, session: counted });
+    }
     return {
       total: this.#total,
       estimated_total: this.#estimatedTotal,
       windows: this.#windows.list(),
       allowances: this.#allowances,
+      sessions: this.sessions.carry(now),
       open,
     };
   }
 
   /** Replaces everything that is known. */
-  restore({ total, estimated_total, windows, allowances, open }: Carry): void {
+  restore({ total, estimated_total, windows, allowances, sessions, open }: Carry): void {
     this.#total = total;
     this.#estimatedTotal = estimated_total;
     this.#allowances = [...allowances];
     this.#windows.restore(windows);
     this.#ownWindows?.restore(windows);
+    this.sessions.restore(sessions);
     this.#inFlight.clear();
-    for (const { id, admitted_at: at, tokens, spend } of open)
-      this.#inFlight.add({ id, at, ownAt: at, tokens, spend });
+    for (const { id, admitted_at: at, tokens, spend, session: sessionId } of open) {
+      const session = this.sessions.get(sessionId);
+      this.#inFlight.add({ id, at, ownAt: at, tokens, spend, session });
+      if (session !== null) session.inFlight += 1;
+    }
   }
 
   /** The request in flight with this record. */
@@ -424,9 +490,10 @@ export class Counters {
     return { window, used, estimated: Math.min(used, estimatedAmount(kind, applying)), held };
   }
 
-  #countRequest({ at, ownAt }: Reservation): void {
+  #countRequest({ at, ownAt, session }: Reservation): void {
     this.#windows.countRequest(at);
     this.#ownWindows?.countRequest(ownAt);
+    if (session !== null) this.sessions.countRequest(session, at);
     this.#dropOldAllowances();
   }
 
@@ -467,9 +534,20 @@ export class Counters {
     return { requests: 1, tokens: need("tokens", ask.tokens), spend: need("spend", ask.spend ?? 0) };
   }
 
-  #findShortage(ask: Ask, need: Amounts, now: number, ownNow: number): Shortage | null {
+  #findShortage(
+    ask: Ask,
+    need: Amounts,
+    session: Session | null,
+    now: number,
+    ownNow: number,
+  ): Shortage | null {
     const { limits, quota } = this.#terms;
-    if (ask.spend === null && (limits.spend.length > 0 || quota !== null)) return priceUnknown();
+    if (session !== null) {
+      const shortage = this.#sessionShortage(session, need);
+      if (shortage !== null) return shortage;
+    }
+    const limitsMoney = limits.spend.length > 0 || quota !== null || limits.session?.spend != null;
+    if (ask.spend === null && limitsMoney) return priceUnknown();
     // Nearly every request finds capacity. To compare numbers takes a third of describing every limit.
     if (this.#grants === null && this.#hasRoom(need, now)) return null;
     const shortages: Shortage[] = [];
@@ -480,6 +558,59 @@ export class Counters {
     if (this.#ownWindows !== null) shortages.push(...this.#ownShortages(need, now, this.#ownWindows, ownNow));
     if (shortages.length > 0) this.#lastShort = ask;
     return longestLasting(shortages);
+  }
+
+  /**
+   * null: the session has room. A session has no window whose end could be waited for, and a request that waited for another
+   * one of its session would hold up those of all others. So it is refused at once.
+   */
+  #sessionShortage(session: Session, need: Amounts): Shortage | null {
+    const none = { estimated: 0, elsewhere: 0, capacityAt: null, mayEndSooner: false, isUngranted: false };
+    const { id, isStopped } = session;
+    if (isStopped) {
+      const limit = { kind: "session-stopped", session: id } as const;
+      return { ...none, limit, used: 0, held: 0, max: 0, extra: 0, need: 0 };
+    }
+    const { limits } = this.sessions;
+    if (limits === null) return null;
+    for (const kind of KINDS) {
+      if (limits[kind] === null || need[kind] === 0) continue;
+      const extra = session.extra[kind];
+      const max = limits[kind] + extra;
+      const { used, held } = this.#sessionUse(session, kind);
+      // As for the other limits: a request that needs more than the whole limit has an empty session to itself.
+      const wanted = Math.min(need[kind], Math.max(1, max));
+      if (used + held + wanted <= max) continue;
+      if (used + wanted > max) session.isFull = true;
+      const limit = { kind: "session", of: kind, session: id } as const;
+      return { ...none, limit, used, held, max, extra, need: wanted };
+    }
+    return null;
+  }
+
+  #sessionUse(session: Session, kind: Kind): { readonly used: number; readonly held: number } {
+    let used = session[kind];
+    let held = 0;
+    for (const reservation of this.#inFlight) {
+      if (reservation.session !== session) continue;
+      if (kind !== "requests") held += reservation[kind] ?? 0;
+      // The session's count includes the requests that have a record.
+      else if (reservation.id === null) used += 1;
+    }
+    return { used, held };
+  }
+
+  /** The sessions that are counted or stopped, and what they hold now. */
+  sessionLevels(): SessionLevel[] {
+    const { limits } = this.sessions;
+    return [...this.sessions.list()].map((session) => ({
+      session,
+      limits: KINDS.flatMap((kind) => {
+        const max = limits?.[kind] ?? null;
+        const extra = session.extra[kind];
+        return max === null ? [] : [{ kind, ...this.#sessionUse(session, kind), max: max + extra, extra }];
+      }),
+    }));
   }
 
   /** Whether no limit that is used only here lacks anything: the same as that none of the levels has a shortage. */

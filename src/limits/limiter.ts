@@ -14,6 +14,7 @@ import {
   type Level,
   type LimitKind,
   type Reservation,
+  type SessionLevel,
   type Shortage,
   type Terms,
   type Used,
@@ -21,6 +22,7 @@ import {
 import { type CallTokens, RecentCalls } from "./estimate.ts";
 import { type Joined, type Moment, type Waiter, WaitingQueue } from "./queue.ts";
 import { addRateHeaders, limitRefusal } from "./refusals.ts";
+import { type SessionLift, type SessionOrigin, type SessionStop, sessionId } from "./sessions.ts";
 import type { Calendar, Window } from "./windows.ts";
 
 /** What is held for one request until it is settled or canceled. */
@@ -232,6 +234,31 @@ export class Limiter {
     limiter.checkQueue();
   }
 
+  /** Whether it matters which session a request of a tool belongs to. */
+  countsSessions(tool: Tool): boolean {
+    return this.#limited(tool).counters.sessions.areCounted;
+  }
+
+  /** The owner stops a session of a tool, or allows it again. */
+  stopSession(tool: string, session: string, { stopped, at }: SessionStop): void {
+    this.#toolLimiter(tool).counters.sessions.stop(session, stopped, at);
+  }
+
+  /** The owner gives a session more. An amount of 0 takes back everything given for this limit. */
+  liftSession(tool: string, session: string, { limit, amount, given_at }: SessionLift): void {
+    this.#toolLimiter(tool).counters.sessions.lift(session, limit, amount, given_at);
+  }
+
+  /** The id under which a request of a tool is counted. */
+  sessionId(origin: SessionOrigin, at: number): string {
+    return sessionId(origin, at, this.#calendar);
+  }
+
+  /** The sessions of a tool that are counted or stopped. */
+  sessionLevels(tool: Tool): SessionLevel[] {
+    return this.#limited(tool).counters.sessionLevels();
+  }
+
   /** What the tool's recent requests used, which helps to estimate the next one; null: there was none yet. */
   recentMedian(tool: string): CallTokens | null {
     return this.#toolLimiter(tool).recent.median();
@@ -310,10 +337,13 @@ export class Limiter {
 
   /** What a new journal file begins with. */
   carry(): ToolCarry[] {
-    const carries = [...this.#tools].map(([tool, { counters }]) => ({ tool, ...counters.carry() }));
+    const carries = [...this.#tools].map(([tool, { counters }]) => ({
+      tool,
+      ...counters.carry(this.#clock.now()),
+    }));
     return carries.filter(
-      ({ total, windows, allowances, open }) =>
-        total > 0 || windows.length + allowances.length + open.length > 0,
+      ({ total, windows, allowances, sessions, open }) =>
+        total > 0 || windows.length + allowances.length + sessions.length + open.length > 0,
     );
   }
 

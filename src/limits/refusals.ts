@@ -54,6 +54,14 @@ export function limitRefusal(shortage: Shortage, context: RefusalContext): Refus
         `the quota of tool ${tool} is used up: ${usedInWords("spend", shortage)}. ` +
           `the owner can raise tools.${tool}.quota in config.yaml`,
       );
+    case "session":
+      return sessionRefusal(limit.of, limit.session, shortage, context);
+    case "session-stopped":
+      return refuse(
+        "session-stopped",
+        `session ${limit.session} of tool ${tool} was stopped by its owner. begin a new session, or the owner can type: ` +
+          advice.allowSession(limit.session),
+      );
     case "concurrent":
       return refuse(
         "too-many-at-once",
@@ -68,6 +76,18 @@ export function limitRefusal(shortage: Shortage, context: RefusalContext): Refus
     case "spend":
       return rateRefusal(limit.kind, limit.per, shortage, context);
   }
+}
+
+function sessionRefusal(kind: Kind, session: string, shortage: Shortage, { tool }: RefusalContext): Refusal {
+  const { used, held, max, extra, need } = shortage;
+  // As much as a session gets from the start, and at least what this request lacks.
+  const more = amountToType(kind, Math.max(max - extra, used + held + need - max));
+  return refuse(
+    "session-limited",
+    `session ${session} of tool ${tool} is at its limit of ${amountInWords(kind, max, extra)}: ` +
+      `${usedInWords(kind, shortage)}. begin a new session, or the owner can give this one more: ` +
+      advice.liftSession(session, kind, more),
+  );
 }
 
 function rateRefusal(kind: Kind, per: Period, shortage: Shortage, context: RefusalContext): Refusal {

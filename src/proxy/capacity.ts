@@ -18,7 +18,9 @@ export async function takeCapacity(call: Call, socket: Socket, deps: ProxyDeps):
   if (tool === null) throw new Error("the caller is not known yet");
   const wrongModel = checkModel(call, tool);
   if (wrongModel !== null) return wrongModel;
-  const ask = buildAsk(call, tool, deps);
+  const ask = limiter.countsSessions(tool)
+    ? { ...buildAsk(call, tool, deps), origin: { session: call.head.session, token: call.tokenName } }
+    : buildAsk(call, tool, deps);
   call.lease = limiter.takeNow(tool, ask);
   return call.lease === null ? await waitForCapacity(call, tool, ask, socket, deps) : null;
 }

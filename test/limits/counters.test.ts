@@ -417,7 +417,7 @@ t.test("what the gateway did not report is estimated, until it is corrected", as
     [1100, 200],
   ]);
   const again = counters("tokens: 1000/hour", "$20");
-  again.restore(limits.carry());
+  again.restore(limits.carry(NOW));
   t.match(again.levels(NOW), [{ estimated: 60 }, { estimated: 200 }]);
 });
 
@@ -493,7 +493,7 @@ t.test("requests that get their record late drop no newer window", async (t) => 
   for (const reserved of late) if (reserved.ok) limits.recorded(reserved.reservation, "late");
   t.strictSame(fill(limits, NOW + 7 * SECOND), [[1, 0]]);
   t.equal(
-    limits.carry().windows.filter(({ per }) => per === "second").length,
+    limits.carry(NOW).windows.filter(({ per }) => per === "second").length,
     3,
     "no more than three are kept",
   );
@@ -502,9 +502,9 @@ t.test("requests that get their record late drop no newer window", async (t) => 
 t.test("a check with the clock ahead or behind changes nothing", async (t) => {
   const limits = counters("requests: [5/minute, 9/day]");
   taken(t, limits);
-  const before = limits.carry();
+  const before = limits.carry(NOW);
   for (const days of [-400, -1, 1, 400]) limits.levels(NOW + days * DAY);
-  t.strictSame(limits.carry(), before);
+  t.strictSame(limits.carry(NOW), before);
   t.match(limits.levels(NOW), [{ used: 1 }, { used: 1 }]);
 });
 
@@ -528,7 +528,7 @@ t.test("in a window that the clock was set back to, the use it came with goes on
   taken(t, limits, FREE, yesterday);
   refusal(t, limits, FREE, yesterday);
   const again = counters("requests: 6/day");
-  again.restore(limits.carry());
+  again.restore(limits.carry(NOW));
   refusal(t, again, FREE, yesterday);
   taken(t, limits, FREE, NOW);
   refusal(t, limits, FREE, NOW);

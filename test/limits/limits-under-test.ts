@@ -42,4 +42,4 @@ export const DAY = 24 * HOUR;
 /** What costs neither tokens nor money. */
 export const FREE = { tokens: 0, spend: 0 };
 /** A reservation that was never made. */
-export const NEVER: Reservation = { ...FREE, at: 0, ownAt: 0, id: null };
+export const NEVER: Reservation = { ...FREE, at: 0, ownAt: 0, session: null, id: null };

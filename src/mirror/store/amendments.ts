@@ -1,4 +1,5 @@
 import { pick } from "../../core/pick.ts";
+import type { SessionOrigin } from "../../limits/sessions.ts";
 import { type Counted, difference } from "../../limits/windows.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
 import { countedBy } from "../../usage/counted.ts";
@@ -71,13 +72,20 @@ export type Amendment = AmendLine | SiblingAmendLine;
 /** null: nothing changes. */
 export function buildAmendment(before: UsageRecord, after: UsageRecord): Amendment | null {
   if (AMENDED.every((name) => before[name] === after[name])) return null;
-  const { id, tool, counts, admitted_at, started_at, machine, machine_id } = after;
+  const { id, tool, counts, machine, machine_id } = after;
   if (machine !== null && machine_id !== null)
     return { kind: "sibling-amend", machine, machine_id, verified: true, id, ...pick(after, AMENDED) };
   const limits =
     tool === null || counts === false
       ? null
-      : { tool, admitted_at: admitted_at ?? started_at, before: countedBy(before), after: countedBy(after) };
+      : {
+          tool,
+          admitted_at: after.admitted_at ?? after.started_at,
+          session: after.session,
+          token: after.token,
+          before: countedBy(before),
+          after: countedBy(after),
+        };
   return { kind: "amend", id, ...pick(after, AMENDED), limits };
 }
 
@@ -86,12 +94,14 @@ export interface Correction extends Counted {
   readonly tool: string;
   /** When the limits admitted it. */
   readonly at: number;
+  readonly origin: SessionOrigin;
 }
 
 /** null: nothing changes for the limits. */
 export function computeCorrection(line: Amendment): Correction | null {
   if (line.kind === "sibling-amend" || line.limits === null) return null;
-  const { tool, admitted_at, before, after } = line.limits;
+  const { tool, admitted_at, session, token, before, after } = line.limits;
   const change = difference(before, after);
-  return Object.values(change).every((one) => one === 0) ? null : { tool, at: admitted_at, ...change };
+  if (Object.values(change).every((one) => one === 0)) return null;
+  return { tool, at: admitted_at, origin: { session, token }, ...change };
 }

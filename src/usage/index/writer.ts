@@ -259,6 +259,8 @@ export class IndexWriter {
         this.#writeHeldKey.run(line.gateway, line.key, line.tool, line.since, line.until);
         return;
       case "lift":
+      case "session-stop":
+      case "session-lift":
       case "rename":
       case "carry":
         // Only the limits read these.

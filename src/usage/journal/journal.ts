@@ -16,6 +16,8 @@ import {
   type LiftLine,
   type RefusalsLine,
   recordOfRefusals,
+  type SessionLiftLine,
+  type SessionStopLine,
   type SiblingAmendLine,
   type SiblingLine,
 } from "./lines.ts";
@@ -45,7 +47,15 @@ export interface JournalState {
 
 export type ResponseHead = Omit<HeadLine, "kind" | "id">;
 
-type AppendedLine = AmendLine | LiftLine | AckLine | KeyHeldLine | SiblingLine | SiblingAmendLine;
+type AppendedLine =
+  | AmendLine
+  | LiftLine
+  | SessionStopLine
+  | SessionLiftLine
+  | AckLine
+  | KeyHeldLine
+  | SiblingLine
+  | SiblingAmendLine;
 
 /** A promise, and what resolves it. */
 interface Deferred<T> {

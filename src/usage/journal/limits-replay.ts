@@ -3,7 +3,7 @@ import type { Limiter, ToolCarry } from "../../limits/limiter.ts";
 import { type Counted, difference } from "../../limits/windows.ts";
 import { reportedCall, usedBy } from "../counted.ts";
 import type { OwnRecord } from "../record.ts";
-import type { AmendedLimits, LiftLine, Line, OpenLine, RenameLine } from "./lines.ts";
+import type { AmendedLimits, LiftLine, Line, OpenLine, RenameLine, SessionLiftLine } from "./lines.ts";
 
 /**
  * Restores the counters and the usual sizes at start from the lines of the newest journal file. A line that is read twice
@@ -13,7 +13,7 @@ export class LimitsReplay {
   readonly #limiter: Limiter;
   /** The counters that hold something for a request in flight, by its id. Its tool may have another name when it ends. */
   readonly #holders = new Map<string, Counters>();
-  /** The requests that were opened and closed, by id. */
+  /** The requests that were opened and closed, or refused because of their session, by id. */
   readonly #closed = new Set<string>();
   /** When tools got new names, by their old ones. */
   readonly #renamedAt = new Map<string, number>();
@@ -52,6 +52,8 @@ export class LimitsReplay {
     else if (line.kind === "close") this.close(line);
     else if (line.kind === "lift") this.#allow(line);
     else if (line.kind === "amend" && line.limits !== null) this.#amend(line.id, line.limits);
+    else if (line.kind === "session-stop") this.#limiter.stopSession(line.tool, line.session, line);
+    else if (line.kind === "session-lift") this.#liftSession(line);
     else if (line.kind === "rename") this.#rename(line);
     else if (line.kind === "carry" && "tool" in line) this.#restore(line);
   }
@@ -76,13 +78,15 @@ export class LimitsReplay {
     for (const { id } of carry.open) this.#holders.set(id, counters);
   }
 
-  #open({ id, tool, started_at, admitted_at, held_tokens, held_microdollars }: OpenLine): void {
+  #open(line: OpenLine): void {
+    const { id, tool, started_at, admitted_at, session, token } = line;
     if (tool === null || this.#holders.has(id)) return;
     // A request that began before its tool was renamed still has the old name. A later one is of a new tool of that name.
     if (started_at > (this.#renamedAt.get(tool) ?? Infinity)) this.#forgetRename(tool);
     if (admitted_at === null || this.#closed.has(id)) return;
     const counters = this.#limiter.countersFor(tool);
-    const reservation = counters.hold(held_tokens ?? 0, held_microdollars, admitted_at);
+    const held = { tokens: line.held_tokens ?? 0, spend: line.held_microdollars };
+    const reservation = counters.hold({ ...held, origin: { session, token } }, admitted_at);
     counters.recorded(reservation, id);
     this.#holders.set(id, counters);
   }
@@ -92,6 +96,7 @@ export class LimitsReplay {
     const { id, tool, counts } = record;
     const counters = this.#holders.get(id);
     const reservation = counters?.find(id) ?? null;
+    if (tool !== null && record.refusal === "session-limited") this.#markFull(tool, record);
     if (tool === null || counters === undefined || reservation === null) return;
     this.#holders.delete(id);
     this.#closed.add(id);
@@ -104,10 +109,27 @@ export class LimitsReplay {
     if (used !== null) this.#limiter.noteTokens(tool, used);
   }
 
-  #amend(id: string, { tool, admitted_at, before, after }: AmendedLimits): void {
+  /** It stays known, however long it is idle. */
+  #markFull(tool: string, { id, session, token, started_at }: OwnRecord): void {
+    if (this.#closed.has(id)) return;
+    this.#closed.add(id);
+    const found = this.#limiter.countersFor(tool).sessions.find({ session, token }, started_at);
+    if (found !== null) found.isFull = true;
+  }
+
+  #amend(id: string, { tool, admitted_at, session, token, before, after }: AmendedLimits): void {
     const counted = this.#amended.get(id) ?? before;
     this.#amended.set(id, after);
-    this.#limiter.countersFor(tool).correct({ at: admitted_at, ...difference(counted, after) });
+    const change = difference(counted, after);
+    this.#limiter.countersFor(tool).correct({ at: admitted_at, origin: { session, token }, ...change });
+  }
+
+  #liftSession(line: SessionLiftLine): void {
+    const { tool, session, limit, amount, given_at } = line;
+    const key = JSON.stringify([tool, session, limit, amount, given_at]);
+    if (this.#allowances.has(key)) return;
+    this.#allowances.add(key);
+    this.#limiter.liftSession(tool, session, line);
   }
 
   #allow(line: LiftLine): void {

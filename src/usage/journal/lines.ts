@@ -3,6 +3,7 @@ import { asFields, asList, type JsonObject, parseObject, textsIn } from "../../c
 import { pick } from "../../core/pick.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
 import type { ToolCarry } from "../../limits/limiter.ts";
+import type { CarriedSession, SessionLift, SessionStop } from "../../limits/sessions.ts";
 import type { Counted, CountedWindow } from "../../limits/windows.ts";
 import { type Opening, openingOfFields, recordOfFields, type UsageRecord, wholeNumber } from "../record.ts";
 
@@ -71,6 +72,9 @@ export interface AmendedLimits {
   readonly tool: string;
   /** When the request was admitted, which decides the windows it counts in. */
   readonly admitted_at: number;
+  /** These decide which session it counts in. */
+  readonly session: string | null;
+  readonly token: string | null;
   readonly before: Counted;
   readonly after: Counted;
 }
@@ -112,6 +116,22 @@ export interface SiblingAmendLine extends AmendedFields {
 export interface LiftLine extends Allowance {
   readonly kind: "lift";
   readonly tool: string;
+  readonly given_by: string;
+}
+
+/** The owner stopped a session, or allowed it again. */
+export interface SessionStopLine extends SessionStop {
+  readonly kind: "session-stop";
+  readonly tool: string;
+  readonly session: string;
+  readonly given_by: string;
+}
+
+/** The owner gave a session more than its limit. */
+export interface SessionLiftLine extends SessionLift {
+  readonly kind: "session-lift";
+  readonly tool: string;
+  readonly session: string;
   readonly given_by: string;
 }
 
@@ -168,6 +188,8 @@ export type Line =
   | AmendLine
   | SiblingAmendLine
   | LiftLine
+  | SessionStopLine
+  | SessionLiftLine
   | AckLine
   | KeyHeldLine
   | RenameLine
@@ -200,6 +222,10 @@ export function parseLine(text: string): Line | null {
       return siblingAmendLine(fields);
     case "lift":
       return liftLine(fields);
+    case "session-stop":
+      return sessionStopLine(fields);
+    case "session-lift":
+      return sessionLiftLine(fields);
     case "ack":
       return ackLine(fields);
     case "key-held":
@@ -286,9 +312,17 @@ function amendedFields(fields: JsonObject): (AmendedFields & Pick<AmendLine, "id
   return { id: record.id, ...pick(record, AMENDED) };
 }
 
-function parseLimits({ tool, admitted_at, before, after }: JsonObject): AmendedLimits | null {
+function parseLimits(fields: JsonObject): AmendedLimits | null {
+  const { tool, admitted_at, session, token } = fields;
   if (typeof tool !== "string" || typeof admitted_at !== "number") return null;
-  return { tool, admitted_at, before: parseCounted(asFields(before)), after: parseCounted(asFields(after)) };
+  return {
+    tool,
+    admitted_at,
+    session: textOrNull(session),
+    token: textOrNull(token),
+    before: parseCounted(asFields(fields.before)),
+    after: parseCounted(asFields(fields.after)),
+  };
 }
 
 function parseCounted({ tokens, spend, estimated_tokens, estimated_spend }: JsonObject): Counted {
@@ -304,6 +338,20 @@ function liftLine(fields: JsonObject): LiftLine | null {
   const [allowance] = parseAllowance(fields);
   if (allowance === undefined || typeof fields.tool !== "string") return null;
   return { kind: "lift", tool: fields.tool, ...allowance, given_by: String(fields.given_by ?? "") };
+}
+
+function sessionStopLine({ tool, session, stopped, at, given_by }: JsonObject): SessionStopLine | null {
+  if (typeof tool !== "string" || typeof session !== "string" || typeof stopped !== "boolean") return null;
+  const by = String(given_by ?? "");
+  return { kind: "session-stop", tool, session, stopped, at: parseAmount(at), given_by: by };
+}
+
+function sessionLiftLine({ tool, session, given_by, ...fields }: JsonObject): SessionLiftLine | null {
+  const [lift] = parseAllowance({ ...fields, until: null });
+  if (lift === undefined || typeof tool !== "string" || typeof session !== "string") return null;
+  const { limit, amount, given_at } = lift;
+  const by = String(given_by ?? "");
+  return { kind: "session-lift", tool, session, limit, amount, given_at, given_by: by };
 }
 
 function ackLine({ gateway, row, certain, at }: JsonObject): AckLine | null {
@@ -332,6 +380,7 @@ function carryLine(fields: JsonObject): CarryLine | ToolCarryLine | null {
     estimated_total: parseAmount(fields.estimated_total),
     windows: asList(fields.windows).map(asFields).flatMap(parseWindow),
     allowances: asList(fields.allowances).map(asFields).flatMap(parseAllowance),
+    sessions: asList(fields.sessions).map(asFields).flatMap(parseSession),
     open: asList(fields.open).map(asFields).flatMap(parseRequest),
     last_use: wholeNumber(fields.last_use),
   };
@@ -355,9 +404,30 @@ function parseAllowance({ limit, amount, given_at, until }: JsonObject): Allowan
   return [{ limit, amount: whole, given_at: parseAmount(given_at), until: wholeNumber(until) }];
 }
 
-function parseRequest({ id, admitted_at, tokens, spend }: JsonObject): CarriedRequest[] {
+function parseRequest({ id, admitted_at, tokens, spend, session }: JsonObject): CarriedRequest[] {
   if (typeof id !== "string" || typeof admitted_at !== "number") return [];
-  return [{ id, admitted_at, tokens: parseAmount(tokens), spend: parseAmount(spend) }];
+  const amounts = { tokens: parseAmount(tokens), spend: parseAmount(spend) };
+  return [{ id, admitted_at, ...amounts, session: textOrNull(session) }];
+}
+
+function parseSession(fields: JsonObject): CarriedSession[] {
+  const { id, stopped, full } = fields;
+  if (typeof id !== "string" || id === "") return [];
+  const extra = parseAmounts(asFields(fields.extra));
+  const last = parseAmount(fields.last);
+  return [{ id, ...parseAmounts(fields), last, extra, stopped: stopped === true, full: full === true }];
+}
+
+function parseAmounts({
+  requests,
+  tokens,
+  spend,
+}: JsonObject): Pick<CarriedSession, "requests" | "tokens" | "spend"> {
+  return { requests: parseAmount(requests), tokens: parseAmount(tokens), spend: parseAmount(spend) };
+}
+
+function textOrNull(value: unknown): string | null {
+  return typeof value === "string" ? value : null;
 }
 
 function parseAmount(value: unknown): number {

@@ -55,6 +55,7 @@ const CARRY: ToolCarry = {
     },
   ],
   allowances: [{ limit: "spend", amount: 7, given_at: NOON, until: null }],
+  sessions: [],
   open: [],
 };
 

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import { type Lease, Limiter, type ToolCarry } from "../../../src/limits/limiter.ts";
+import type { SessionOrigin } from "../../../src/limits/sessions.ts";
 import { type Counted, difference } from "../../../src/limits/windows.ts";
 import { usedBy } from "../../../src/usage/counted.ts";
 import { LimitsReplay } from "../../../src/usage/journal/limits-replay.ts";
@@ -10,13 +11,16 @@ import { configOf } from "../../doubles/parsed-config.ts";
 import { at, DAY, HOUR, MINUTE, SECOND, utc } from "../../limits/limits-under-test.ts";
 
 const START = at("2026-11-15T12:00:05Z");
-const { tools } = configOf(
+const config = configOf(
   `gateway: https://gateway.example.com/v1
 tools:
-  codex: { limits: { requests: [4/minute, 9/hour], tokens: 2k/day, spend: $0.005/month }, quota: $0.02 }
+  codex:
+    limits: { requests: [4/minute, 9/hour], tokens: 2k/day, spend: $0.005/month, session: { requests: 5, tokens: 1k } }
+    quota: $0.02
   other: {}
 `,
 );
+const { tools } = config;
 const TOOLS = ["codex", "other"] as const;
 
 function settableClock() {
@@ -32,6 +36,7 @@ function reported(tokens: number, spend: number): Counted {
 interface Call {
   readonly id: string;
   readonly lease: Lease;
+  readonly origin: SessionOrigin;
   counted: Counted;
 }
 
@@ -44,13 +49,38 @@ class JournaledLimiter {
   readonly open: Call[] = [];
   readonly closed: Call[] = [];
   #requests = 0;
+  #gifts = 0;
 
-  reserve(name: (typeof TOOLS)[number], tokens: number, spend: number | null): Call | null {
+  reserve(
+    name: (typeof TOOLS)[number],
+    tokens: number,
+    spend: number | null,
+    session: string | null = null,
+  ): Call | null {
     const tool = tools[name];
-    const lease = tool === undefined ? null : this.limiter.takeNow(tool, { tokens, spend });
-    if (lease === null) return null;
+    if (tool === undefined) return null;
+    const origin = { session, token: "laptop" };
+    const lease = this.limiter.takeNow(tool, { tokens, spend, origin });
     this.#requests += 1;
-    const call = { id: `r${this.#requests}`, lease, counted: reported(0, 0) };
+    const id = `r${this.#requests}`;
+    if (lease === null) {
+      const counted = this.limiter.sessionId(origin, this.clock.wall);
+      const found = this.limiter.sessionLevels(tool).find((level) => level.session.id === counted);
+      const refusal = found?.session.isFull ? "session-limited" : "rate-limited";
+      const started_at = this.clock.wall;
+      this.#write({
+        kind: "close",
+        id,
+        started_at,
+        tool: name,
+        ...origin,
+        end: "refused",
+        refusal,
+        counts: false,
+      });
+      return null;
+    }
+    const call = { id, lease, origin, counted: reported(0, 0) };
     this.pending.push(call);
     return call;
   }
@@ -66,6 +96,7 @@ class JournaledLimiter {
       held_tokens: reservation.tokens,
       held_microdollars: reservation.spend,
       admitted_at: reservation.at,
+      ...call.origin,
     });
     this.limiter.recorded(call.lease, call.id);
   }
@@ -110,17 +141,37 @@ class JournaledLimiter {
     const { tool, reservation } = call.lease;
     const before = call.counted;
     call.counted = after;
-    this.limiter.correct(tool, { at: reservation.at, ...difference(before, after) });
-    this.#write({ kind: "amend", id: call.id, limits: { tool, admitted_at: reservation.at, before, after } });
+    const { origin } = call;
+    this.limiter.correct(tool, { at: reservation.at, origin, ...difference(before, after) });
+    const limits = { tool, admitted_at: reservation.at, ...origin, before, after };
+    this.#write({ kind: "amend", id: call.id, limits });
+  }
+
+  stop(tool: (typeof TOOLS)[number], session: string, stopped: boolean): void {
+    const at = this.clock.wall;
+    this.limiter.stopSession(tool, session, { stopped, at });
+    this.#write({ kind: "session-stop", tool, session, stopped, at, given_by: "me" });
+  }
+
+  liftSession(tool: (typeof TOOLS)[number], session: string, amount: number): void {
+    const lift = { limit: "requests", amount, given_at: this.#giftTime() } as const;
+    this.limiter.liftSession(tool, session, lift);
+    this.#write({ kind: "session-lift", tool, session, ...lift, given_by: "me" });
   }
 
   allow(tool: (typeof TOOLS)[number], amount: number, until: number | null): void {
-    const allowance = { limit: "requests", amount, given_at: this.clock.wall, until } as const;
+    const allowance = { limit: "requests", amount, given_at: this.#giftTime(), until } as const;
     this.limiter.allow(tool, allowance);
     this.#write({ kind: "lift", tool, ...allowance, given_by: "me" });
   }
 
-  #close({ id, lease }: Call, fields: object): void {
+  /** A person gives no two in one millisecond. */
+  #giftTime(): number {
+    this.#gifts += 1;
+    return this.clock.wall + this.#gifts;
+  }
+
+  #close({ id, lease, origin }: Call, fields: object): void {
     const { tool, reservation } = lease;
     this.#write({
       kind: "close",
@@ -128,6 +179,7 @@ class JournaledLimiter {
       started_at: reservation.at - 3,
       tool,
       admitted_at: reservation.at,
+      ...origin,
       ...fields,
     });
   }
@@ -164,18 +216,31 @@ function restored(lines: readonly string[]): Restored {
   const replay = new LimitsReplay(limiter);
   replay.start();
   for (const line of lines) replay.read(parsed(line));
+  limiter.change(config);
   return { limiter, replay };
 }
 
 /** In the order of the tools' names, as text. */
-function carried(limiter: Limiter): string {
+function carried(limiter: Limiter, hasSessions: boolean): string {
   const carries = limiter.carry().sort((a, b) => a.tool.localeCompare(b.tool));
-  return JSON.stringify(carries.map(sorted), null, 1);
+  const shown = hasSessions ? carries : carries.map(withoutSessions).filter(isUsed);
+  return JSON.stringify(shown.map(sorted), null, 1);
 }
 
-/** Requests in flight are a set. */
+function withoutSessions(carry: ToolCarry): ToolCarry {
+  return { ...carry, sessions: [], open: carry.open.map((one) => ({ ...one, session: null })) };
+}
+
+function isUsed({ total, windows, allowances, open }: ToolCarry): boolean {
+  return total + windows.length + allowances.length + open.length > 0;
+}
+
+/** Requests in flight and sessions are sets. */
 function sorted(carry: ToolCarry): ToolCarry {
-  return { ...carry, open: [...carry.open].sort((a, b) => a.id.localeCompare(b.id)) };
+  const byId = (a: { readonly id: string }, b: { readonly id: string }) => a.id.localeCompare(b.id);
+  // A request that has no record yet begins a session, too, so the time of the last one may differ.
+  const sessions = carry.sessions.map((session) => ({ ...session, last: 0 }));
+  return { ...carry, sessions: sessions.sort(byId), open: carry.open.toSorted(byId) };
 }
 
 const jump = fc.oneof(
@@ -191,6 +256,23 @@ const operation = fc.oneof(
       tool: fc.constantFrom(...TOOLS),
       tokens: fc.nat(900),
       spend: amount,
+      session: fc.constantFrom("a", "b", null),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constant("stop" as const),
+      session: fc.constantFrom("a", "b"),
+      stopped: fc.boolean(),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constant("lift session" as const),
+      session: fc.constantFrom("a", "b"),
+      amount: fc.nat(3),
     }),
   },
   { weight: 5, arbitrary: fc.record({ do: fc.constant("record" as const), which: fc.nat(9) }) },
@@ -232,7 +314,13 @@ function perform(journaled: JournaledLimiter, step: Operation): void {
   const pick = (calls: readonly Call[], which: number) => calls[which % Math.max(1, calls.length)];
   switch (step.do) {
     case "reserve":
-      journaled.reserve(step.tool, step.tokens, step.spend);
+      journaled.reserve(step.tool, step.tokens, step.spend, step.session);
+      return;
+    case "stop":
+      journaled.stop("codex", step.session, step.stopped);
+      return;
+    case "lift session":
+      journaled.liftSession("codex", step.session, step.amount);
       return;
     case "record":
     case "drop": {
@@ -276,9 +364,11 @@ t.test("from any point on, the carry and the lines after it lead to the same sta
         perform(journaled, step);
         points.push({ carry: carryLines(journaled.limiter.carry()), line: journaled.lines.length });
       }
-      const expected = carried(journaled.limiter);
+      // A session that was idle for a day is forgotten at some time, by a new journal file or by a start.
+      const hasSessions = operations.every((step) => step.do !== "jump" || Math.abs(step.ms) < HOUR);
+      const expected = carried(journaled.limiter, hasSessions);
       const compare = (lines: readonly string[], what: string) => {
-        const found = carried(restored(lines).limiter);
+        const found = carried(restored(lines).limiter, hasSessions);
         if (found !== expected) throw new Error(`${what}: ${found} is not ${expected}`);
       };
       compare(journaled.lines, "from the beginning");
@@ -499,7 +589,15 @@ t.test("a carry replaces everything that was known of its tool", async (t) => {
   if (call === null) return void t.fail("the request was refused");
   journaled.record(call);
   journaled.allow("codex", 2, null);
-  const empty = { tool: "codex", total: 7, estimated_total: 3, windows: [], allowances: [], open: [] };
+  const empty = {
+    tool: "codex",
+    total: 7,
+    estimated_total: 3,
+    windows: [],
+    allowances: [],
+    sessions: [],
+    open: [],
+  };
   const { limiter: again } = restored([...journaled.lines, ...carryLines([empty])]);
   t.strictSame(again.carry(), [empty]);
 });
