@@ -25,6 +25,7 @@ import { ConsoleError, type KeySettings } from "../mirror/consoles/console.ts";
 import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
+import type { SessionLimitStatus, SessionStatus } from "./session-status.ts";
 import { type ActionLog, indexStatus, type Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
 import type { LimitStatus } from "./tool-status.ts";
@@ -39,6 +40,12 @@ export interface Controls {
   claim(tool: string, request: ClaimRequest): Promise<void>;
   /** Gives one extra allowance. null: there is no such tool. */
   allow(tool: string, request: AllowanceRequest, peer: string): AllowanceAnswer | null;
+  /** The sessions that run, are limited or were stopped. */
+  sessions(): SessionStatus[];
+  /** Stops a session of a tool and cuts its requests in flight, or allows it again. null: there is no such tool. */
+  stopSession(tool: string, request: SessionStopRequest, peer: string): SessionStopAnswer | null;
+  /** Gives a session more than its limit. null: there is no such tool. */
+  liftSession(tool: string, request: SessionLiftRequest, peer: string): SessionLiftAnswer | null;
   /** What a lost machine holds of the tool's shared limits can be granted again. null: there is no such tool. */
   release(tool: string, machine: string, peer: string): Promise<ReleaseAnswer | null>;
   /** The next save of config.yaml renames the tool, and its counters move with it. null: there is no such tool. */
@@ -113,6 +120,31 @@ export interface ReleaseAnswer {
   readonly problem: string | null;
 }
 
+export interface SessionStopRequest {
+  readonly session: string;
+  /** false: it is allowed again. */
+  readonly stopped: boolean;
+}
+
+export interface SessionStopAnswer extends CutAnswer {
+  /** Why nothing changed; null: it did. */
+  readonly problem: string | null;
+}
+
+export interface SessionLiftRequest {
+  readonly session: string;
+  readonly kind: Kind;
+  /** Requests, tokens or micro-dollars; 0 takes back everything that was given. */
+  readonly amount: number;
+}
+
+export interface SessionLiftAnswer {
+  /** The limits of the session as they are now. */
+  readonly limits: readonly SessionLimitStatus[];
+  /** Why nothing was given; null: it was. */
+  readonly problem: string | null;
+}
+
 export interface CutAnswer {
   readonly cut: number;
 }
@@ -169,6 +201,28 @@ export const ROUTES: Readonly<Record<string, Route>> = {
         body.amount === 0
           ? `took back the extra allowances of ${body.kind} from tool ${name}`
           : `gave tool ${name} an extra allowance of ${amountInWords(body.kind, body.amount)}`,
+      );
+    }
+    return answer;
+  },
+  "GET /sessions": (controls) => controls.sessions(),
+  "POST /stopsession/:name": (controls, { name, body, peer }) => {
+    if (!isSessionStop(body)) throw new HttpError(400, SESSION_STOP_BODY);
+    const answer = controls.stopSession(name, body, peer);
+    if (answer === null) return NOT_FOUND;
+    const did = body.stopped ? "stopped" : "allowed";
+    if (answer.problem === null) controls.actions.add(`${did} session ${body.session} of tool ${name}`);
+    return answer;
+  },
+  "POST /liftsession/:name": (controls, { name, body, peer }) => {
+    if (!isSessionLift(body)) throw new HttpError(400, SESSION_LIFT_BODY);
+    const answer = controls.liftSession(name, body, peer);
+    if (answer === null) return NOT_FOUND;
+    if (answer.problem === null) {
+      controls.actions.add(
+        body.amount === 0
+          ? `took back the extra allowances of ${body.kind} from session ${body.session} of tool ${name}`
+          : `gave session ${body.session} of tool ${name} an extra allowance of ${amountInWords(body.kind, body.amount)}`,
       );
     }
     return answer;
@@ -411,6 +465,9 @@ const CLAIM_BODY =
   "send place (kind and path of a file, or kind, service and account in the keychain) and origins (a list of addresses)";
 const ALLOWANCE_BODY =
   "send what to lift: kind (requests, tokens or spend), amount (a whole number; 0 takes back) and until (milliseconds, or null)";
+const SESSION_STOP_BODY = "send session (its id) and stopped (true or false)";
+const SESSION_LIFT_BODY =
+  "send session (its id), kind (requests, tokens or spend) and amount (a whole number; 0 takes back)";
 const LOGIN_BODY =
   "send how to log in: email and password, or code, or refresh_token, or access_token and user (a text, or null); account where there are several";
 const ACK_BODY =
@@ -490,8 +547,28 @@ function isClaimRequest(body: unknown): body is ClaimRequest & Record<string, un
 function isAllowanceRequest(body: unknown): body is AllowanceRequest {
   if (!hasOnly(body, ["kind", "amount", "until"])) return false;
   const { kind, amount, until } = body;
-  const isKind = kind === "requests" || kind === "tokens" || kind === "spend";
-  return isKind && (amount === 0 || isPositive(amount)) && (until === null || isPositive(until));
+  return isKind(kind) && (amount === 0 || isPositive(amount)) && (until === null || isPositive(until));
+}
+
+function isSessionStop(body: unknown): body is SessionStopRequest & Record<string, unknown> {
+  return (
+    hasOnly(body, ["session", "stopped"]) && isSession(body.session) && typeof body.stopped === "boolean"
+  );
+}
+
+function isSessionLift(body: unknown): body is SessionLiftRequest & Record<string, unknown> {
+  if (!hasOnly(body, ["session", "kind", "amount"])) return false;
+  const { session, kind, amount } = body;
+  return isSession(session) && isKind(kind) && (amount === 0 || isPositive(amount));
+}
+
+/** As requests can have it: see proxy/loggable.ts and limits/sessions.ts. */
+function isSession(value: unknown): value is string {
+  return typeof value === "string" && /^[\w.:@+/-]{1,100}$/.test(value);
+}
+
+function isKind(value: unknown): value is Kind {
+  return value === "requests" || value === "tokens" || value === "spend";
 }
 
 function shownAlarm(body: unknown): ShownAlarm | null {

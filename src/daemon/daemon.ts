@@ -19,6 +19,7 @@ import { createKeys, type Keys } from "./keys.ts";
 import { openState } from "./open-state.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
 import { createServices } from "./services.ts";
+import { createSessionControls } from "./session-controls.ts";
 import { Shutdown } from "./shutdown.ts";
 import type { StateLock } from "./state-lock.ts";
 
@@ -194,6 +195,14 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     log,
     config: () => snapshot().config,
   });
+  const sessions = createSessionControls({
+    journal,
+    limiter,
+    inFlight,
+    log,
+    config: () => snapshot().config,
+    now: () => clock.now(),
+  });
   control.serve({
     log,
     status,
@@ -208,6 +217,9 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     release: allowances.release,
     expectRename: allowances.expectRename,
     cut: allowances.cut,
+    sessions: sessions.sessions,
+    stopSession: sessions.stopSession,
+    liftSession: sessions.liftSession,
     open: (peer) => dashboard.open(peer),
     usage,
     actions,

@@ -63,6 +63,10 @@ export class InFlight {
     });
   }
 
+  calls(): Iterable<Call> {
+    return this.#connections.keys();
+  }
+
   /** At most `max`, the oldest first. */
   list(max: number, elapsed: number): InFlightCall[] {
     const calls = [...this.#connections.keys()].slice(0, max);
@@ -72,14 +76,15 @@ export class InFlight {
   /** Cuts the calls of a tool. Returns how many there were. */
   cut(tool: string): number {
     const name = this.#currentName(tool);
-    return this.#cutWhere((call) => call.tool !== null && this.#currentName(call.tool.name) === name);
+    return this.cutWhere((call) => call.tool !== null && this.#currentName(call.tool.name) === name);
   }
 
   cutAll(): void {
-    this.#cutWhere(() => true);
+    this.cutWhere(() => true);
   }
 
-  #cutWhere(isWanted: (call: Call) => boolean): number {
+  /** Returns how many there were. */
+  cutWhere(isWanted: (call: Call) => boolean): number {
     const found = [...this.#connections].filter(([call]) => isWanted(call));
     for (const [call, connection] of found) {
       call.isCanceled = true;

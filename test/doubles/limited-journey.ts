@@ -268,7 +268,12 @@ export async function startLimited(
 }
 
 /** A start after kill -9: a second daemon on the journal as it is now, while the first still runs. */
-export async function startAfterCrash(t: Test, settings: string, first: Journey): Promise<Journey> {
+export async function startAfterCrash(
+  t: Test,
+  settings: string,
+  first: Journey,
+  options: Pick<JourneyOptions, "clock"> = {},
+): Promise<Journey> {
   const home = await mkdtemp(join(tmpdir(), "kb-"));
   t.teardown(() => rm(home, { recursive: true, force: true }));
   const { usage, trust } = findPaths({ env: { KEYBEARER_HOME: home }, home });
@@ -277,7 +282,7 @@ export async function startAfterCrash(t: Test, settings: string, first: Journey)
   mkdirSync(dirname(usage), { recursive: true, mode: 0o700 });
   cpSync(first.paths.usage, usage, { recursive: true, filter: (path) => !/\.(?:db|tmp)/.test(path) });
   cpSync(first.paths.trust, trust);
-  return startLimited(t, settings, { home, gateway: first.gateway, credentials: first });
+  return startLimited(t, settings, { ...options, home, gateway: first.gateway, credentials: first });
 }
 
 /** How often each thing is there. */
