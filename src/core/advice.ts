@@ -74,8 +74,10 @@ export const advice = {
 
   // Sessions.
   sessions: () => "keybearer sessions",
-  liftSession: (session: string, kind: string, amount: string) =>
-    `keybearer sessions lift ${session} --${kind} ${amount}`,
+  /** amount null: as much as a session has from the start. */
+  liftSession: (session: string, kind: string, amount: string | null = null) =>
+    `keybearer sessions lift ${session} --${kind}${amount === null ? "" : ` ${amount}`}`,
+  takeBackSessionLift: (session: string) => `keybearer sessions lift ${session} --take-back`,
   allowSession: (session: string) => `keybearer sessions allow ${session}`,
 
   // The console.

@@ -109,8 +109,9 @@ export class Call {
   get limitsUse(): boolean {
     const { tool } = this;
     if (tool === null) return false;
-    const { tokens, spend } = tool.limits;
-    return tokens.length > 0 || spend.length > 0 || tool.quota !== null;
+    const { tokens, spend, session } = tool.limits;
+    if (tokens.length > 0 || spend.length > 0 || tool.quota !== null) return true;
+    return session !== null && (session.tokens !== null || session.spend !== null);
   }
 
   /** Whether the tool's limits depend on the body: on its model, or on how much it asks for. */

@@ -18,7 +18,7 @@ import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
 import { withDollarSign } from "../ui/units.ts";
 import { limitLines } from "./limit-lines.ts";
 
-interface LiftOptions {
+export interface LiftOptions {
   /** true: as much as the last refused request needs. */
   readonly requests?: string | true;
   readonly tokens?: string | true;
