@@ -8,6 +8,7 @@ import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
+import { Connections } from "../core/connections.ts";
 import { type Problem, withNext } from "../core/display.ts";
 import { EXIT, errorMessage, StartError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
@@ -70,7 +71,7 @@ export async function openState(options: OpenOptions, keys: Keys, shutdown: Shut
   log.level = initial.config.log.level;
   const processLookup = new ProcessLookup(log);
   if (initial.processTools.length > 0) await processLookup.prepare();
-  const peers = new PeerLookup();
+  const peers = new PeerLookup(new Connections());
   const mayTakeNext = sandboxSession !== null && sandboxListen === null;
   const bind = mayTakeNext ? bindNextDataPort : bindDataPort;
   const port = await bind(initial.config.listen, peers, log);

@@ -9,6 +9,7 @@ import { FreeMemory } from "../../src/control/status.ts";
 import { Tail } from "../../src/control/tail.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import { systemClock } from "../../src/core/clock.ts";
+import { Connections } from "../../src/core/connections.ts";
 import { createLogger } from "../../src/core/log.ts";
 import { PeerLookup } from "../../src/core/peer-user.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
@@ -117,7 +118,7 @@ function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {})
     mirror: NO_MIRROR,
     usage: NO_USAGE,
     inFlight: new InFlight(),
-    peers: new PeerLookup(),
+    peers: new PeerLookup(new Connections()),
     ...others,
   } as unknown as DashboardDeps;
   const made = new Dashboard(deps, { closeAfterMs, retryMs });
