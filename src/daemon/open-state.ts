@@ -69,9 +69,10 @@ export async function openState(options: OpenOptions, keys: Keys, shutdown: Shut
       ? await initialSnapshot(loaded, paths, keys, startWarnings)
       : { initial: sandboxSession.snapshot, settled: { problem: null, blocksKeys: false } };
   log.level = initial.config.log.level;
-  const processLookup = new ProcessLookup(log);
+  const connections = new Connections();
+  const processLookup = new ProcessLookup(connections, log);
   if (initial.processTools.length > 0) await processLookup.prepare();
-  const peers = new PeerLookup(new Connections());
+  const peers = new PeerLookup(connections);
   const mayTakeNext = sandboxSession !== null && sandboxListen === null;
   const bind = mayTakeNext ? bindNextDataPort : bindDataPort;
   const port = await bind(initial.config.listen, peers, log);
