@@ -57,6 +57,8 @@ export class ProcessLookup {
   readonly #holders = new SocketHolders();
   readonly #found = new WeakMap<Socket, Promise<ConnectionOwner | null>>();
   #library: Promise<Library> | null = null;
+  /** In seconds since 1970. Read once: if the clock is set later, running processes keep their start. */
+  #bootedAt: Promise<number> | null = null;
 
   constructor(connections: Connections, log: Pick<Logger, "error">) {
     this.#connections = connections;
@@ -96,11 +98,18 @@ export class ProcessLookup {
     if (holder === null) return null;
     const { pid, file, target } = holder;
     const program = await readlink(`/proc/${pid}/exe`);
-    const startedAt = await startOnLinux(pid);
+    const startedAt = await this.#startOnLinux(pid);
     // If it still has the socket, all that was of one process, and not of a later one with its number.
     if ((await readlink(file)) !== target) return null;
     // " (deleted)": the file at that path was replaced or removed while the process runs, so it is a different program now.
     return { pid, startedAt, program: program.endsWith(" (deleted)") ? null : program };
+  }
+
+  async #startOnLinux(pid: number): Promise<number | null> {
+    this.#bootedAt ??= readBootTime();
+    const ticks = startTicks(await readFile(`/proc/${pid}/stat`, "latin1"));
+    const seconds = Math.floor((await this.#bootedAt) + ticks / TICKS_PER_SECOND);
+    return Number.isNaN(seconds) ? null : seconds;
   }
 
   #load(): Promise<Library> {
@@ -137,16 +146,6 @@ export class ProcessLookup {
 /** The kernel counts a process's start in these, on every machine that Node runs on. */
 const TICKS_PER_SECOND = 100;
 
-/** In seconds since 1970. Read once: a clock that is set later would give running processes another start. */
-let bootedAt: Promise<number> | null = null;
-
-async function startOnLinux(pid: number): Promise<number | null> {
-  bootedAt ??= readBootTime();
-  const ticks = startTicks(await readFile(`/proc/${pid}/stat`, "latin1"));
-  const seconds = Math.floor((await bootedAt) + ticks / TICKS_PER_SECOND);
-  return Number.isNaN(seconds) ? null : seconds;
-}
-
 /**
  * When a process started, in ticks since the machine did; NaN: the text does not say.
  * @param stat the text of /proc/PID/stat
@@ -157,7 +156,7 @@ export function startTicks(stat: string): number {
   return Number.parseInt(fields[19] ?? "", 10);
 }
 
-/** NaN: the system does not say. */
+/** When the machine started, in seconds since 1970; NaN: the system does not say. */
 async function readBootTime(): Promise<number> {
   const text = await readFile("/proc/stat", "latin1").catch(() => "");
   return Number.parseInt(/^btime (\d+)$/m.exec(text)?.[1] ?? "", 10);

@@ -21,7 +21,7 @@ interface FollowerDeps
       | "mirror"
       | "isSandbox"
     >,
-    Pick<OpenState, "sandboxSession" | "processLookup"> {
+    Pick<OpenState, "sandboxSession" | "processLookup" | "projects"> {
   readonly dashboard: Dashboard;
   readonly log: Logger;
 }
@@ -29,7 +29,7 @@ interface FollowerDeps
 /** What a new configuration changes, beside the snapshot that every request takes. */
 export function followChanges(deps: FollowerDeps): void {
   const { upstream, gatewayHealth, keyHealth, limiter, journal, shared, tokenUses, mirror } = deps;
-  const { sandboxSession, processLookup, dashboard, log } = deps;
+  const { sandboxSession, processLookup, projects, dashboard, log } = deps;
   deps.reload.onChange((from, to) => {
     log.level = to.config.log.level;
     // Not after a key was read again and is the same: that happens after each 401.
@@ -55,6 +55,7 @@ export function followChanges(deps: FollowerDeps): void {
     mirror.change(to);
     background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
     if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
+    background(projects.apply(to.config), log, "preparing the lookup of projects");
   });
 }
 

@@ -79,7 +79,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
 
   // Steps of the shutdown run in reverse order: what is opened first is closed last.
   const opened = await openState({ paths, clock, warnings, sandboxListen }, keys, shutdown);
-  const { lock, control, sandboxSession, processLookup, peers, port } = opened;
+  const { lock, control, sandboxSession, processLookup, projects, peers, port } = opened;
   const services = createServices({ paths, env, clock }, keys, opened, shutdown);
   const { ticker, upstream, outages, gatewayHealth, keyHealth } = services;
   const { reload, snapshot, isSandbox, limiter, shared, usage, journal, prices, inFlight, bodies } = services;
@@ -140,6 +140,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     isSandbox,
     sandboxSession,
     processLookup,
+    projects,
     dashboard,
     log,
   });
@@ -168,6 +169,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     peers,
     tokenUses,
     processLookup,
+    projects: () => projects.lookup,
     limiter,
     prices,
     bodies,

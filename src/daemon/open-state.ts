@@ -19,6 +19,7 @@ import { ProcessLookup } from "../core/process-lookup.ts";
 import type { Settled } from "../keys/trust.ts";
 import { bindDataPort, bindNextDataPort, type DataPort } from "./data-port.ts";
 import type { Keys } from "./keys.ts";
+import { Projects } from "./projects.ts";
 import { keyWarnings, trustWarnings, usableKeys, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
 import type { Shutdown } from "./shutdown.ts";
@@ -46,6 +47,7 @@ export interface OpenState {
   /** null: there is a config.yaml. */
   readonly sandboxSession: SandboxSession | null;
   readonly processLookup: ProcessLookup;
+  readonly projects: Projects;
   readonly peers: PeerLookup;
   readonly port: DataPort;
 }
@@ -72,6 +74,8 @@ export async function openState(options: OpenOptions, keys: Keys, shutdown: Shut
   const connections = new Connections();
   const processLookup = new ProcessLookup(connections, log);
   if (initial.processTools.length > 0) await processLookup.prepare();
+  const projects = new Projects({ clock, home: paths.home, processLookup });
+  await projects.apply(initial.config);
   const peers = new PeerLookup(connections);
   const mayTakeNext = sandboxSession !== null && sandboxListen === null;
   const bind = mayTakeNext ? bindNextDataPort : bindDataPort;
@@ -86,6 +90,7 @@ export async function openState(options: OpenOptions, keys: Keys, shutdown: Shut
     startWarnings,
     sandboxSession,
     processLookup,
+    projects,
     peers,
     port,
   };

@@ -2,6 +2,7 @@ import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import { requestId } from "../core/ids.ts";
+import type { ConnectionOwner } from "../core/process-lookup.ts";
 import type { Protocol, Refusal } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Lease } from "../limits/limiter.ts";
@@ -11,6 +12,7 @@ import type { Metering } from "../metering/protocols.ts";
 import { NOTHING_READ, type RequestFields } from "../metering/request.ts";
 import type { Opening } from "../usage/record.ts";
 import type { ResponseObserver } from "./observer.ts";
+import type { CallerProject } from "./projects.ts";
 import type { RequestHead } from "./request-head.ts";
 
 /** Why a call does not go on. */
@@ -44,6 +46,10 @@ export class Call {
   tokenName: string | null = null;
   /** The program that owns the connection, if some tool asks for it. */
   program: string | null = null;
+  /** The process of the connection, if some tool asks for its program. */
+  owner: ConnectionOwner | null = null;
+  /** Where that process works, as far as it is known; null: `usage.project` is off. */
+  project: CallerProject | null = null;
 
   /** The whole body; null: there is none, or it passes unread. */
   body: Chunks | null = null;

@@ -15,6 +15,7 @@ import type { InFlight } from "./in-flight.ts";
 import type { Cause } from "./key-health/cause.ts";
 import type { KeyHealth } from "./key-health/key-health.ts";
 import type { Outages } from "./outages.ts";
+import type { ProjectLookup } from "./projects.ts";
 import type { HeadCache } from "./request-head.ts";
 import type { TokenUses } from "./token-uses.ts";
 import type { Upstream } from "./upstream.ts";
@@ -29,6 +30,8 @@ export interface ProxyDeps {
   readonly peers: PeerLookup;
   readonly tokenUses: Pick<TokenUses, "note" | "revokedAt">;
   readonly processLookup: Pick<ProcessLookup, "of">;
+  /** null: no configuration has asked for projects so far. */
+  readonly projects: () => Pick<ProjectLookup, "of"> | null;
   readonly limiter: Limiter;
   readonly prices: Prices;
   readonly bodies: BodyBudget;

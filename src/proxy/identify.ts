@@ -16,8 +16,16 @@ export async function identify(call: Call, req: IncomingMessage, deps: ProxyDeps
   if (!caller.ok) return caller.refusal;
   const refusal = acceptCaller(call, caller, req.headers.origin, deps);
   // From here on the owner sees the call, and can cut it.
-  if (refusal === null) deps.inFlight.add(call, req.socket);
+  if (refusal === null) {
+    deps.inFlight.add(call, req.socket);
+    lookUpProject(call, req, deps);
+  }
   return refusal;
+}
+
+/** Beside the request: its record has what is known when it ends. */
+export function lookUpProject(call: Call, { socket }: IncomingMessage, { projects }: ProxyDeps): void {
+  if (call.snapshot.config.usage.project !== "off") call.project = projects()?.of(socket) ?? null;
 }
 
 /** Only the user that runs keybearer may call. Checked before any token. */
@@ -45,6 +53,7 @@ export async function findCaller(
     const { process, name } = byToken.tool;
     if (process === null) return byToken;
     const owner = await processLookup.of(req.socket);
+    call.owner = owner;
     if (await isProgram(owner, process)) return { ...byToken, program: process };
     const message =
       `the token of tool ${name} came from ${owner?.program ?? "an unknown program"}, ` +
@@ -54,6 +63,7 @@ export async function findCaller(
   const tools = snapshot.processTools.filter((tool) => tool.tokens.length === 0);
   if (!byToken.anonymous || tools.length === 0) return byToken;
   const owner = await processLookup.of(req.socket);
+  call.owner = owner;
   for (const tool of tools) {
     if (tool.process !== null && (await isProgram(owner, tool.process)))
       return { ok: true, tool, program: tool.process, token: null };

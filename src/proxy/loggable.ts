@@ -6,6 +6,7 @@ import { MAX_SESSION, MAX_USER_AGENT } from "../usage/record.ts";
 /* Texts that a client or a gateway chose, as they may be recorded. */
 
 const MAX_MODEL = 200;
+const MAX_PLACE = 200;
 /** As long as the guard lets a target be. */
 const MAX_ENDPOINT = 8192;
 
@@ -36,6 +37,11 @@ export function loggableUserAgent(text: string, snapshot: Snapshot): string | nu
   if (!PRINTABLE.test(text) || NAMES_SECRET.test(text) || looksLikeCredential(text)) return null;
   if (sanitize(text, snapshot, text.length) !== text) return null;
   return text.slice(0, MAX_USER_AGENT).trim() || null;
+}
+
+/** A folder or a branch. */
+export function loggablePlace(text: string, snapshot: Snapshot): string {
+  return sanitize(text, snapshot, MAX_PLACE);
 }
 
 /** What ids of sessions are made of. With a slash, keybearer names its own: see limits/sessions.ts. */

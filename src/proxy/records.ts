@@ -7,6 +7,7 @@ import type { Call } from "./call.ts";
 import { loggableModel } from "./loggable.ts";
 import type { Observed } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
+import { processSession } from "./session.ts";
 
 /** The first half of a record: what is written before the first byte goes to the gateway. */
 export function buildOpening(call: Call): Opening {
@@ -108,15 +109,16 @@ export function buildClosing(
   const firstByteAt = firstByteElapsed === null ? null : wallTime(call, firstByteElapsed);
   const tokens = usage?.tokens ?? null;
   const output = usage?.outputIsKnown ? (tokens?.output ?? null) : null;
+  const place = call.project?.show(call.snapshot);
   return {
     sent_at: call.sentAt,
     first_byte_at: firstByteAt,
     // The wall clock may have been set back meanwhile.
     ended_at: Math.max(endedAt, firstByteAt ?? call.startedAt),
     model: call.model,
-    session: null,
-    project: null,
-    branch: null,
+    session: sessionByProcess(call),
+    project: place?.project ?? null,
+    branch: place?.branch ?? null,
     model_answered: modelAnswered(call, outcome),
     // Without an answer, what was asked for.
     stream: observed.stream ?? (call.sentAt === null ? null : call.fields.stream),
@@ -141,6 +143,12 @@ export function buildClosing(
     seen_tokens: counted.seenTokens,
     gateway_ids: observed.gatewayIds,
   };
+}
+
+/** null: the client names its session, or the process is not known. */
+function sessionByProcess({ tool, head, owner, project }: Call): string | null {
+  const caller = owner ?? project?.owner ?? null;
+  return caller === null || tool === null || head.session !== null ? null : processSession(caller);
 }
 
 type UsedTokens = Pick<CallUsage, "tokens" | "from" | "outputIsKnown">;

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { ConnectionOwner } from "../core/process-lookup.ts";
 import { loggableSession } from "./loggable.ts";
 
 /**
@@ -26,4 +27,9 @@ export function readSession(headers: IncomingHttpHeaders, snapshot: Snapshot): s
     if (session !== null) return session;
   }
   return null;
+}
+
+/** The session of a request whose client names none: its process. null: the system does not say when that started. */
+export function processSession({ pid, startedAt }: ConnectionOwner): string | null {
+  return startedAt === null ? null : `process-${pid}-${startedAt}`;
 }

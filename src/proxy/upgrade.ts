@@ -20,7 +20,7 @@ import {
   isOutage,
 } from "./failure.ts";
 import { addOwn, forEachHeader, responseHeaders } from "./headers.ts";
-import { acceptCaller, checkUser, findCaller } from "./identify.ts";
+import { acceptCaller, checkUser, findCaller, lookUpProject } from "./identify.ts";
 import type { Cause } from "./key-health/cause.ts";
 import { NOTHING_OBSERVED, type ResponseObserver } from "./observer.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
@@ -92,6 +92,7 @@ async function waitForCapacity(
   deps: ProxyDeps,
 ): Promise<Stop | null> {
   deps.inFlight.add(call, socket);
+  lookUpProject(call, req, deps);
   // Nothing else notices when the client ends a connection that waits.
   const onEnd = () => socket.destroy();
   socket.once("end", onEnd).read(0);
