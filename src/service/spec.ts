@@ -16,8 +16,8 @@ export interface ServiceSpec {
   /** Folders the daemon writes to. Under systemd everything else is read-only. */
   readonly writable: readonly string[];
   /**
-   * systemd gives the service its own read-only view of the file system. Not with `process:`, because no other process can
-   * be inspected from a user namespace.
+   * systemd gives the service its own read-only view of the file system. Not with `process:` or `usage.project`, because no
+   * other process can be inspected from a user namespace.
    */
   readonly namespaces: boolean;
   /** The file launchd writes the daemon's output to. systemd has the journal. */
@@ -88,26 +88,40 @@ export function createSpec({ node, main, paths, env, namespaces, drainMs }: Spec
 }
 
 /** Of config.yaml, what decides whether the unit has user namespaces. */
-interface ProcessTools {
+interface ProcessSettings {
   readonly tools: Readonly<Record<string, { readonly name: string; readonly process: string | null }>>;
+  readonly usage: { readonly project: "path" | "name" | "off" };
 }
 
 /** Whether systemd may put the service into user namespaces: no other process can be inspected from there. */
-export function mayHaveNamespaces(config: ProcessTools): boolean {
-  return toolsWithProcess(config).length === 0;
+export function mayHaveNamespaces(config: ProcessSettings): boolean {
+  return config.usage.project === "off" && toolsWithProcess(config).length === 0;
 }
 
 export const NO_NAMESPACES_COST =
   "without them a mistake in keybearer, in its packages or in a command of yours can change all your files";
 
-/** tool codex has process: */
-export function describeProcess(config: ProcessTools): string {
+/** What needs a unit without user namespaces: tool codex has process:, and usage.project is path */
+export function describeProcess(config: ProcessSettings): string {
+  const { project } = config.usage;
   const names = toolsWithProcess(config);
-  return `${names.length === 1 ? `tool ${names[0]} has` : `tools ${names.join(", ")} have`} process:`;
+  const parts: string[] = [];
+  if (names.length > 0)
+    parts.push(`${names.length === 1 ? `tool ${names[0]} has` : `tools ${names.join(", ")} have`} process:`);
+  if (project !== "off") parts.push(`usage.project is ${project}`);
+  return parts.join(", and ");
+}
+
+/** What does not work from user namespaces: no program is recognized, and no project is found */
+export function describeBlindness(config: ProcessSettings): string {
+  const parts: string[] = [];
+  if (toolsWithProcess(config).length > 0) parts.push("no program is recognized");
+  if (config.usage.project !== "off") parts.push("no project is found");
+  return parts.join(", and ");
 }
 
 /** The tools that are identified by the program that calls. */
-function toolsWithProcess({ tools }: ProcessTools): string[] {
+function toolsWithProcess({ tools }: ProcessSettings): string[] {
   return Object.values(tools).flatMap(({ name, process }) => (process === null ? [] : [name]));
 }
 

@@ -379,7 +379,7 @@ longTest(t, "a service keeps its own files when it is repaired from any other sh
 
 longTest(
   t,
-  "with process: the unit has no user namespaces, and a unit that does not fit config.yaml is reported",
+  "with process: or usage.project the unit has no user namespaces, and a unit that does not fit config.yaml is reported",
   onLinux,
   async (t) => {
     const { typed, service, text, keybearer, systemctl } = await prepareInstalled(t);
@@ -402,12 +402,28 @@ longTest(
     t.equal(await mismatch("service-process"), undefined);
 
     await saveConfig(keybearer, CONFIG);
+    await service("install");
+    await saveConfig(keybearer, `${CONFIG}usage: { project: name }\n`);
+    const project = {
+      level: "warning",
+      what: /usage\.project is name, [\s\S]*: from its namespaces no project is found/,
+    };
+    t.match(await mismatch("service-process"), { ...project, next });
+    const withProject = await service("install");
+    t.match(
+      withProject.stderr,
+      /usage\.project is name, so the unit is written without user namespaces\. without them/,
+    );
+    t.notMatch(text(), /^PrivateUsers/m);
+    t.equal(await mismatch("service-process"), undefined);
+
+    await saveConfig(keybearer, CONFIG);
     // The unit may have been written so because the system would not start it with namespaces: the drop-in comes first then.
     const first =
       /^keybearer service install\. if your system does not let users .*: systemctl --user edit keybearer, /;
     t.match(await mismatch("service-namespaces"), {
       level: "warning",
-      what: /no tool has a process: /,
+      what: /config\.yaml has no process: and no usage\.project /,
       next: first,
     });
     t.equal((await service("install")).stderr.includes("namespaces"), false);

@@ -14,6 +14,7 @@ import { isHealthy } from "../../service/health.ts";
 import { parseStartFailure } from "../../service/notify.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
 import {
+  describeBlindness,
   describeProcess,
   FORMAT,
   type InstalledService,
@@ -149,20 +150,22 @@ function configNotes(
   const blind = processNote(config, state);
   if (blind !== null) notes.push(blind);
   if (kind === "systemd" && !namespaces && mayHaveNamespaces(config)) {
-    const what = `its unit has no user namespaces, and no tool has a process: that needs that. ${NO_NAMESPACES_COST}`;
-    // Only the person knows why it has none: a `process:` that is gone, or a system that would not start it with them.
+    const what = `its unit has no user namespaces, and config.yaml has no process: and no usage.project that needs that. ${NO_NAMESPACES_COST}`;
+    // Only the person knows why it has none: a `process:` or `usage.project` that is gone, or a system that would not start it with them.
     const next = `${INSTALL}. if your system does not let users create namespaces, before that: ${turnNamespacesOff()}`;
     notes.push(note("namespaces", false, what, next));
   }
   return notes;
 }
 
-/** A `process:` that was added after the installation shuts its tool out, and nothing else says why. */
+/** A `process:` that was added after the installation shuts its tool out, and a record has no project. Nothing else says why. */
 function processNote(config: Config, { file, inNamespace }: ServiceState): ServiceNote | null {
   const inside = inNamespace ?? (file.kind === "ours" && file.service.namespaces);
   if (!inside || mayHaveNamespaces(config)) return null;
-  const what = `${describeProcess(config)}, and the unit was written for a config.yaml without it: from its namespaces no program is recognized`;
-  return note("process", true, what, INSTALL);
+  const what = `${describeProcess(config)}, and the unit was written for a config.yaml without that: from its namespaces ${describeBlindness(config)}`;
+  // Without its project a request is served all the same.
+  const isGrave = Object.values(config.tools).some(({ process }) => process !== null);
+  return note("process", isGrave, what, INSTALL);
 }
 
 function runNotes(report: Omit<ServiceReport, "notes">, check: string): ServiceNote[] {
