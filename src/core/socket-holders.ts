@@ -1,5 +1,6 @@
 import { readdirSync, readlinkSync, statSync } from "node:fs";
 import { setImmediate } from "node:timers/promises";
+import { hasCode } from "./errors.ts";
 
 /* Which process holds a socket: one whose files in /proc/<pid>/fd list it. Linux only. */
 
@@ -11,6 +12,11 @@ const SLICE_MS = 1;
 
 /** How many files of processes one search looks at: about 150 ms. */
 const MAX_FILES = 50_000;
+
+/** From a user namespace no other process is shown, and each attempt to read one takes 0.1 ms. */
+const MAX_DENIED = 20;
+const DENIED = Symbol("denied");
+const OWN_PID = String(process.pid);
 
 /** Programs that call once call again. A search of one of these takes 0.1 ms. */
 const MAX_REMEMBERED = 32;
@@ -70,11 +76,18 @@ export class SocketHolders {
   /** Leaves the searches that found nothing. */
   async #search(searches: Map<string, Search>): Promise<void> {
     let files = 0;
+    let denied = 0;
+    let isAllowed = false;
     let sliceEnd = performance.now() + SLICE_MS;
     for (const pid of this.#listPids()) {
       for (const file of listFiles(pid)) {
         const path = `/proc/${pid}/fd/${file}`;
         const target = readLink(path);
+        if (target === DENIED) {
+          denied += 1;
+          break;
+        }
+        isAllowed = true;
         const search = target === null ? undefined : searches.get(target);
         if (target !== null && search !== undefined) {
           searches.delete(target);
@@ -89,14 +102,16 @@ export class SocketHolders {
           sliceEnd = performance.now() + SLICE_MS;
         }
       }
+      if (denied >= MAX_DENIED && !isAllowed) return;
     }
   }
 
-  /** The remembered ones first. If they are enough, /proc is not listed. */
+  /** The remembered ones first: if they are enough, /proc is not listed. keybearer has thousands of sockets, and comes last. */
   *#listPids(): Generator<string> {
     const remembered = this.#remembered;
     yield* remembered;
-    for (const pid of listNumbers("/proc")) if (!remembered.includes(pid)) yield pid;
+    for (const pid of listNumbers("/proc")) if (pid !== OWN_PID && !remembered.includes(pid)) yield pid;
+    yield OWN_PID;
   }
 
   #remember(pid: string): void {
@@ -133,11 +148,11 @@ function listNumbers(folder: string): string[] {
   }
 }
 
-function readLink(path: string): string | null {
+/** null: the file was closed meanwhile. */
+function readLink(path: string): string | typeof DENIED | null {
   try {
     return readlinkSync(path);
-  } catch {
-    // It was closed meanwhile.
-    return null;
+  } catch (error) {
+    return hasCode(error, "EACCES", "EPERM") ? DENIED : null;
   }
 }
