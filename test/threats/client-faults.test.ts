@@ -1,8 +1,7 @@
-import { spawn } from "node:child_process";
-import { existsSync, readdirSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { realpathSync } from "node:fs";
 import { connect } from "node:net";
-import { join } from "node:path";
 import t, { type Test } from "tap";
+import { ProcessLookup } from "../../src/core/process-lookup.ts";
 import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { openSockets } from "../doubles/open-sockets.ts";
 import { head, openRaw, type RawClient } from "../doubles/raw-client.ts";
@@ -104,46 +103,45 @@ t.test("CL-03 an upload that the client stops never looks complete to the gatewa
   await stillHealthy(t, it.under, it.secrets);
 });
 
-const NETSTAT = ["/usr/bin/netstat", "/bin/netstat"].find((path) => existsSync(path));
-const noNetstat =
-  process.platform === "linux" && NETSTAT !== undefined ? false : "programs are looked up with netstat";
+const PROGRAM = realpathSync("/bin/sleep");
 
 /**
- * A netstat that waits before it prints, so that a client can leave while it is looked up. It names another process in place
- * of this one, because no tool can be an interpreter.
+ * Lookups of processes that wait before they answer, so that a client can leave meanwhile. They find PROGRAM in place of this
+ * process, because no tool can be an interpreter.
  */
-function slowNetstat(t: Test, pid: number | undefined) {
-  const folder = t.testdir({});
-  const program = `#!/bin/sh
-seen=$(${NETSTAT} "$@" | sed 's# ${process.pid}/# ${pid}/#')
-mktemp "${folder}/asked-XXXXXX" > /dev/null
-while [ ! -e "${folder}/go" ]; do sleep 0.02; done
-printf '%s\\n' "$seen"
-`;
-  writeFileSync(join(folder, "netstat"), program, { mode: 0o755 });
-  const before = process.env.PATH;
-  process.env.PATH = `${folder}:${before}`;
+function slowLookup(t: Test) {
+  const { of } = ProcessLookup.prototype;
+  let asked = 0;
+  let isHeld = true;
+  ProcessLookup.prototype.of = async function (socket) {
+    const owner = await of.call(this, socket);
+    asked += 1;
+    await until("the lookup may answer", () => !isHeld);
+    return owner === null ? null : { ...owner, program: PROGRAM };
+  };
   t.teardown(() => {
-    process.env.PATH = before;
+    ProcessLookup.prototype.of = of;
   });
   return {
-    asked: () => readdirSync(folder).filter((name) => name.startsWith("asked")).length,
-    letGo: () => writeFileSync(join(folder, "go"), ""),
-    hold: () => rmSync(join(folder, "go")),
+    asked: () => asked,
+    letGo: () => {
+      isHeld = false;
+    },
+    hold: () => {
+      isHeld = true;
+    },
   };
 }
 
 t.test(
   "CL-04 a client that leaves during the lookup of its process is never forwarded",
-  { skip: noNetstat },
+  { skip: process.platform === "linux" ? false : "the lookup has been run on Linux only" },
   async (t) => {
-    const program = spawn("sleep", ["600"]);
-    t.teardown(() => program.kill());
-    const netstat = slowNetstat(t, program.pid);
+    const lookup = slowLookup(t);
     const gateway = await startRawGateway(t, (call) => call.ok());
     const one = await startWithOneTool(t, gateway.origin, {
       gateway: ["websockets: true"],
-      tool: [`process: ${realpathSync(`/proc/${program.pid}/exe`)}`],
+      tool: [`process: ${PROGRAM}`],
     });
     const auth = { Host: one.host, Authorization: `Bearer ${one.token}` };
     const upgrade = { Connection: "Upgrade", Upgrade: "websocket", "Sec-WebSocket-Version": "13" };
@@ -152,21 +150,21 @@ t.test(
         // A connection that asks for a WebSocket is not read until it is one, so its end is not seen before.
         if (what === "upgrade" && how === "closes") continue;
         const path = `/v1/${what}-${how}`;
-        const before = netstat.asked();
+        const before = lookup.asked();
         const client = await openRaw(t, one.port);
         client.send(head(`GET ${path}`, { ...auth, ...headers }));
-        await until("its program is looked for", () => netstat.asked() > before || client.size() > 0);
+        await until("its program is looked for", () => lookup.asked() > before || client.size() > 0);
         t.equal(client.text(), "", "it has no answer before that");
         leave(client);
         // Loopback delivers at once, and each turn of the event loop reads what was delivered.
         for (let turns = 0; turns < 10; turns += 1) await new Promise((resolve) => setImmediate(resolve));
-        netstat.letGo();
+        lookup.letGo();
         await settledAs(t, one, path, [{ end: "client-left", status: null, tool: "codex", refusal: null }]);
-        netstat.hold();
+        lookup.hold();
       }
     }
     t.equal(gateway.connections(), 0, "nothing was sent for it");
-    netstat.letGo();
+    lookup.letGo();
     t.equal((await say(t, one.port, head("GET /v1/stays", auth))).status, 200, "one that stays is served");
     await stillHealthy(t, one, [one.token, one.key]);
   },
