@@ -67,6 +67,13 @@ t.test("the daemon starts without the keychain's library and without systeminfor
   t.notOk(loaded.has("@napi-rs/keyring"));
 });
 
+t.test("the lookup of projects is loaded only when a configuration asks for it", async (t) => {
+  const files = new Set<string>();
+  packagesWith(fileWith("src/daemon/daemon.ts"), files);
+  t.ok(files.has(fileWith("src/proxy/pipeline.ts")));
+  t.notOk(files.has(fileWith("src/proxy/projects.ts")));
+});
+
 t.test("package.json publishes the program and the service's files, and dist has no sources", async (t) => {
   const { files } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
   t.same(files, ["dist", "service", "config.example.yaml", "NOTICE"]);
