@@ -51,7 +51,11 @@ t.test(
     t.equal(other.headers.get("x-keybearer-refusal"), "token-missing");
     t.equal(under.sandbox.requests().length, reached, "nothing reached the gateway");
     const sessions = under.ended().map(({ session }) => /^process-\d+-\d+$/.test(session ?? ""));
-    t.same(sessions, [true, true, false, false], "its process is the session, and a refused program has none");
+    t.same(
+      sessions,
+      [true, true, false, false],
+      "its process is the session, and a refused program has none",
+    );
     const { tools } = await under.daemon.status();
     t.equal(tools[0]?.state, "active", "it needs no token");
   },
