@@ -28,7 +28,10 @@ export const SUMS = [
 
 export type Sums = Record<(typeof SUMS)[number], number>;
 
-/** There are separate sums for each combination of these. An empty text stands for null, which a primary key cannot have. */
+/**
+ * There are separate sums for each combination of these. An empty text stands for null, which a primary key cannot have. A
+ * session is none of them: there are too many.
+ */
 export interface Series {
   readonly tool: string;
   readonly gateway: string;
@@ -37,6 +40,9 @@ export interface Series {
   readonly model: string;
   /** Empty: this machine. */
   readonly machine: string;
+  readonly project: string;
+  readonly branch: string;
+  readonly token: string;
 }
 
 export const SERIES = [
@@ -46,6 +52,9 @@ export const SERIES = [
   "key",
   "model",
   "machine",
+  "project",
+  "branch",
+  "token",
 ] as const satisfies readonly (keyof Series)[];
 
 /** The finished records of one series in one quarter hour, added up. */
@@ -65,6 +74,9 @@ export function emptyRollup(record: UsageRecord): Rollup {
     key: record.key ?? "",
     model: record.model ?? record.model_answered ?? "",
     machine: record.machine ?? "",
+    project: record.project ?? "",
+    branch: record.branch ?? "",
+    token: record.token ?? "",
     sums: emptySums(),
     firstBytes: new Map(),
   };

@@ -7,7 +7,7 @@ import { COLUMN_DEFINITIONS } from "../record.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
 /** The version of the tables below. An index of another version is rebuilt. */
-const VERSION = 9;
+const VERSION = 10;
 /** "kbix" in SQLite's header, which another program's database does not have. */
 const APPLICATION_ID = 0x6b626978;
 
@@ -24,6 +24,7 @@ const SCHEMA = `
   CREATE INDEX usage.records_in_flight ON records (id) WHERE "end" IS NULL;
   CREATE INDEX usage.records_by_gateway ON records (gateway, started_at, ended_at, "end") WHERE "end" IS NOT NULL;
   CREATE INDEX usage.records_of_many ON records (last_id) WHERE last_id IS NOT NULL;
+  CREATE INDEX usage.records_by_session ON records (session) WHERE session IS NOT NULL;
   CREATE TABLE usage.rollups (
     quarter INTEGER NOT NULL,
     ${SERIES.map((name) => `"${name}" TEXT NOT NULL`).join(", ")},

@@ -79,6 +79,9 @@ export const RECORD_SERIES: Readonly<Record<SeriesName, string>> = {
   key: "coalesce(key, '')",
   model: "coalesce(model, model_answered, '')",
   machine: "coalesce(machine, '')",
+  project: "coalesce(project, '')",
+  branch: "coalesce(branch, '')",
+  token: "coalesce(token, '')",
 };
 
 /** The ids of all records that began in a period: from the first to before the second. */
