@@ -147,7 +147,7 @@ const BUCKET_STEP = Math.log(1.05);
 /** Longer than a day counts as a day: a wrong clock must not make more buckets. */
 const MAX_FIRST_BYTE_MS = DAY_MS;
 
-function bucketOf(milliseconds: number): number {
+export function bucketOf(milliseconds: number): number {
   if (!(milliseconds >= 1)) return 0;
   return 1 + Math.round(Math.log(Math.min(milliseconds, MAX_FIRST_BYTE_MS)) / BUCKET_STEP);
 }

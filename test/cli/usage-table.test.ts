@@ -25,7 +25,11 @@ function reportOf(t: Test, records: readonly UsageRecord[], by: Dimension[], per
   const folder = mkdtempSync(join(tmpdir(), "kb-table-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const { db, close } = openIndexForReading(makeIndex(folder, records));
-  const report = readReport(db, { by, period, tools: [], models: [], machines: [] }, NOW);
+  const report = readReport(
+    db,
+    { by, period, tools: [], models: [], machines: [], projects: [], sessions: [] },
+    NOW,
+  );
   close();
   return report;
 }

@@ -42,7 +42,8 @@ export function recordsIn(folder: string): UsageRecord[] {
 }
 
 const SERIES = `coalesce(tool, '') AS tool, coalesce(gateway, '') AS gateway, coalesce("group", '') AS "group",
-  coalesce(key, '') AS key, coalesce(model, model_answered, '') AS model, coalesce(machine, '') AS machine`;
+  coalesce(key, '') AS key, coalesce(model, model_answered, '') AS model, coalesce(machine, '') AS machine,
+  coalesce(project, '') AS project, coalesce(branch, '') AS branch, coalesce(token, '') AS token`;
 
 /** Of the endpoints that tests call. */
 const FREE = `endpoint LIKE '%/count_tokens' OR endpoint LIKE '%:countTokens' OR endpoint LIKE '/v1/files%'
@@ -62,7 +63,7 @@ const RECOUNTED = `SELECT ${SERIES}, started_at / 900000 AS quarter, sum(request
   total(reasoning_tokens) AS reasoning_tokens, total(list_microdollars) AS list_microdollars,
   total(cost_microdollars) AS cost_microdollars, total(billed_microdollars) AS billed_microdollars,
   count(billed_microdollars) AS billed_requests, count(first_byte_at) AS first_bytes
-  FROM usage.records WHERE "end" IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7`;
+  FROM usage.records WHERE "end" IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10`;
 
 type Row = Record<string, unknown>;
 
@@ -128,8 +129,19 @@ export function indexedRecords(file: string): { readonly id: string; readonly en
   }
 }
 
-function placeOf({ quarter, tool, gateway, group, key, model, machine }: Row): string {
-  return JSON.stringify([quarter, tool, gateway, group, key, model, machine]);
+function placeOf({
+  quarter,
+  tool,
+  gateway,
+  group,
+  key,
+  model,
+  machine,
+  project,
+  branch,
+  token,
+}: Row): string {
+  return JSON.stringify([quarter, tool, gateway, group, key, model, machine, project, branch, token]);
 }
 
 function sorted(row: Row): Row {

@@ -13,7 +13,7 @@ export function usageCommand(): Command {
     .summary("what was used and what it cost")
     .description("what was used and what it cost; by default the last 7 days by tool")
     .enablePositionalOptions()
-    .option("--by <what>", "one or two of tool model day hour key group gateway machine")
+    .option("--by <what>", "one or two of tool model day hour key group gateway machine project branch session token")
     .option("--json", "print JSON")
     .option("--csv", "print CSV, for spreadsheets")
     .addHelpText("after", AFTER)
@@ -52,5 +52,7 @@ function filters(command: Command): Command {
     .option("--until <time>", "until then; a day is included whole")
     .option("--tool <name>", "only this tool; * matches anything; can be repeated", collect)
     .option("--model <name>", "only this model; the same way", collect)
-    .option("--machine <name>", "only this machine; the same way", collect);
+    .option("--machine <name>", "only this machine; the same way", collect)
+    .option("--project <folder>", "only this project; the same way", collect)
+    .option("--session <id>", "only this session; its beginning is enough, or *", collect);
 }

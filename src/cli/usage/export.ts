@@ -17,14 +17,7 @@ import {
 import { exitOnClosedOutput, fail, failNull, notice } from "../ui/messages.ts";
 import { ProgressLine } from "../ui/progress.ts";
 import { commandPaths, exitCode, stdio } from "../ui/stdio.ts";
-import {
-  type FilterOptions,
-  parsePeriod,
-  selectedMachines,
-  thisMachine,
-  unknownMachine,
-  unknownTool,
-} from "./filter.ts";
+import { type FilterOptions, filterOf, parsePeriod, resolveFilter, thisMachine } from "./filter.ts";
 import { hasUsageLog, type IndexDatabase, noUsageLog, withIndex } from "./index-file.ts";
 
 export interface ExportOptions extends FilterOptions {
@@ -41,8 +34,7 @@ export async function exportRecords(options: ExportOptions): Promise<void> {
   exitOnClosedOutput();
   const parsed = parsePeriod(options, Date.now(), null);
   if (!parsed.ok) return fail(parsed, EXIT.usage);
-  const { tool: tools = [], model: models = [], machine: machines = [] } = options;
-  const filter = { period: parsed.period, tools, models, machines };
+  const filter = filterOf(options, parsed.period);
   const format = options.csv ? CSV : options.jsonl ? JSONL : JSON_ARRAY;
   const output = await openOutput(options.output);
   if (output === null) return;
@@ -82,21 +74,19 @@ const CSV: Format = { begin: csvHead(), between: "", end: "", record: csvRecord 
 
 async function writeExport(filter: Filter, format: Format, stream: Writable): Promise<void> {
   const paths = commandPaths();
-  const { tools, machines } = filter;
-  const machine = machines.length > 0 ? await thisMachine(paths) : null;
+  const machine = filter.machines.length > 0 ? await thisMachine(paths) : null;
   if (!hasUsageLog(paths)) {
-    const unknown = unknownMachine(machines, null, machine) ?? (await unknownTool(tools, null, paths));
-    if (unknown !== null) return fail(unknown, EXIT.failed);
+    const resolved = await resolveFilter(filter, null, paths, machine);
+    if (!resolved.ok) return fail(resolved.problem, EXIT.failed);
     stream.write(format.begin + format.end);
     notice(noUsageLog(paths));
     return;
   }
   await withIndex(paths, async (db) => {
-    const unknown = unknownMachine(machines, db, machine) ?? (await unknownTool(tools, db, paths));
-    if (unknown !== null) return fail(unknown, EXIT.failed);
+    const resolved = await resolveFilter(filter, db, paths, machine);
+    if (!resolved.ok) return fail(resolved.problem, EXIT.failed);
     try {
-      const selected = { ...filter, machines: selectedMachines(machines, machine) };
-      await writeRecords(db, selected, format, stream);
+      await writeRecords(db, resolved.filter, format, stream);
     } catch (error) {
       // A full disk under the output is not the index's problem. The caller reports it.
       if (stream.errored === null) throw error;

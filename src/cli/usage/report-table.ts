@@ -4,6 +4,7 @@ import { type Dimension, isTime, type Report } from "../../usage/reports/report.
 import { cacheShare, sumTokens, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";
 import { emptySums, type Sums } from "../../usage/rollups.ts";
 import { bar, sparkline } from "../ui/chart.ts";
+import { shortIds } from "../ui/short-ids.ts";
 import { type Column, columnsFor, maxOf, renderTable } from "../ui/table.ts";
 import type { Screen } from "../ui/terminal.ts";
 
@@ -23,6 +24,10 @@ const NO_NAME: Readonly<Record<Dimension, string>> = {
   group: "(no group)",
   gateway: "(no gateway)",
   machine: "this machine",
+  project: "(no project)",
+  branch: "(no branch)",
+  session: "(no session)",
+  token: "(no token)",
 };
 
 /** The last row is the sum if there is more than one. */
@@ -42,7 +47,9 @@ export function reportTable(report: Report, screen: Screen, now: number): string
 function nameColumns(report: Report, sum: boolean): Column[] {
   return report.question.by.map((dimension, at) => {
     const repeated = dimension === "hour" ? repeatedHours(report.rows, at) : new Set<string>();
-    const names = report.rows.map(({ names }) => formatName(dimension, names[at] ?? null, repeated));
+    const found = report.rows.map(({ names }) => names[at] ?? null);
+    const shown = dimension === "session" ? shortIds(found) : found;
+    const names = shown.map((name) => formatName(dimension, name, repeated));
     return { head: dimension, cells: sum ? [...names, at === 0 ? "sum" : ""] : names, dropOrder: 0 };
   });
 }

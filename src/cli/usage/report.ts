@@ -22,14 +22,7 @@ import { exitOnClosedOutput, fail, printLayout, printText } from "../ui/messages
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
-import {
-  type FilterOptions,
-  parsePeriod,
-  selectedMachines,
-  thisMachine,
-  unknownMachine,
-  unknownTool,
-} from "./filter.ts";
+import { type FilterOptions, filterOf, parsePeriod, resolveFilter, thisMachine } from "./filter.ts";
 import { hasUsageLog, noUsageLog, withIndex } from "./index-file.ts";
 import { reportTable } from "./report-table.ts";
 
@@ -46,21 +39,20 @@ export async function report(options: ReportOptions): Promise<void> {
   if (!parsed.ok) return fail(parsed, EXIT.usage);
   exitOnClosedOutput();
   const paths = commandPaths();
-  const { by, machines } = parsed.question;
+  const { question } = parsed;
+  const { by, machines } = question;
   const machine = by.includes("machine") || machines.length > 0 ? await thisMachine(paths) : null;
-  const question = { ...parsed.question, machines: selectedMachines(machines, machine) };
   if (!hasUsageLog(paths)) {
-    const unknown =
-      unknownMachine(machines, null, machine) ?? (await unknownTool(question.tools, null, paths));
-    if (unknown !== null) return fail(unknown, EXIT.failed);
-    if (options.json || options.csv) printReport(emptyReport(question), options, now, false);
+    const resolved = await resolveFilter(question, null, paths, machine);
+    if (!resolved.ok) return fail(resolved.problem, EXIT.failed);
+    if (options.json || options.csv) printReport(emptyReport(resolved.filter), options, now, false);
     else printText(noUsageLog(paths));
     return;
   }
   await withIndex(paths, async (db) => {
-    const unknown = unknownMachine(machines, db, machine) ?? (await unknownTool(question.tools, db, paths));
-    if (unknown !== null) return fail(unknown, EXIT.failed);
-    const report = readReport(db, question, now);
+    const resolved = await resolveFilter(question, db, paths, machine);
+    if (!resolved.ok) return fail(resolved.problem, EXIT.failed);
+    const report = readReport(db, resolved.filter, now);
     const found = machine === null ? report : withThisMachine(report, machine);
     const isServed = found.inFlight > 0 && (await isDaemonListening(paths.socket));
     printReport(found, options, now, isServed);
@@ -85,8 +77,7 @@ export function parseQuestion(options: ReportOptions, now: number): ParsedQuesti
   if (options.json && options.csv) return failed("--json or --csv, not both");
   const parsed = parsePeriod(options, now, by.includes("hour") ? last24Hours(now) : last7Days(now));
   if (!parsed.ok) return parsed;
-  const { tool: tools = [], model: models = [], machine: machines = [] } = options;
-  return { ok: true, question: { by: by as Dimension[], period: parsed.period, tools, models, machines } };
+  return { ok: true, question: { ...filterOf(options, parsed.period), by: by as Dimension[] } };
 }
 
 /** Today and the six days before it. */
@@ -115,7 +106,7 @@ export function formatReport(found: Report, now: number, screen: Screen, isServe
 }
 
 function formatTitle({ question }: Report): string {
-  const { period, by, tools, models } = question;
+  const { period, by, tools, models, projects, sessions } = question;
   const machines = question.machines.filter((name) => name !== "");
   const parts = [
     period.since === null ? "all usage" : `usage since ${formatTime(period.since)}`,
@@ -124,6 +115,8 @@ function formatTitle({ question }: Report): string {
     ...(tools.length === 0 ? [] : [`tool ${tools.join(", ")}`]),
     ...(models.length === 0 ? [] : [`model ${models.join(", ")}`]),
     ...(machines.length === 0 ? [] : [`machine ${machines.join(", ")}`]),
+    ...(projects.length === 0 ? [] : [`project ${projects.join(", ")}`]),
+    ...(sessions.length === 0 ? [] : [`session ${sessions.join(", ")}`]),
   ];
   return printable(parts.join(", "));
 }

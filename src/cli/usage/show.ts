@@ -111,6 +111,9 @@ function listFields(record: UsageRecord, machine: string | null): [name: string,
     ["waited", record.waited_ms === 0 ? null : `${duration(record.waited_ms)} for a limit`],
     ["sent", sentLate(record)],
     ["tool", record.tool ?? "unknown"],
+    ["token", record.token],
+    ["session", record.session],
+    ["project", formatProject(record)],
     ["process", record.process],
     ["user agent", record.user_agent],
     ["machine", record.machine ?? machine],
@@ -143,6 +146,10 @@ function sentLate({ started_at: began, waited_ms, admitted_at, sent_at: sent }: 
 
 function elapsed(from: number, to: number): string {
   return to < from ? "the clock was set back" : duration(to - from);
+}
+
+function formatProject({ project, branch }: UsageRecord): string | null {
+  return branch === null ? project : `${project ?? "unknown"}, branch ${branch}`;
 }
 
 function formatModel({ model, model_answered: answered }: UsageRecord): string | null {

@@ -1,6 +1,7 @@
 import type { Database } from "libsql";
 import { SANDBOX } from "../../config/schema.ts";
 import { firstIdAt, readIdTime } from "../../core/ids.ts";
+import { NO_TOKEN } from "../../core/session-id.ts";
 import { HOUR_MS } from "../../core/units.ts";
 import { minuteOf } from "../journal/refusal-runs.ts";
 import { COLUMN_NAMES, EXPORTED, type RecordEnd, recordOfRow, type UsageRecord } from "../record.ts";
@@ -10,7 +11,8 @@ import { csvLine, plainDollars } from "./format.ts";
 
 /* Selects and reads single records: for `usage export`, `show` and `tail`, and for the dashboard's list. */
 
-export type SeriesName = keyof Series;
+/** What records are added up by. Rollups have no session. */
+export type SeriesName = keyof Series | "session";
 
 /** Which records a command selects. */
 export interface Filter {
@@ -20,6 +22,9 @@ export interface Filter {
   readonly models: readonly string[];
   /** An empty name stands for this machine. */
   readonly machines: readonly string[];
+  readonly projects: readonly string[];
+  /** Ids that clients sent, or those of shared sessions; see core/session-id.ts. */
+  readonly sessions: readonly string[];
 }
 
 /** Which records the dashboard selects. */
@@ -35,15 +40,15 @@ export const SELECTED_NAMES = ["tool", "model", "group", "key"] as const satisfi
 export type SelectedName = (typeof SELECTED_NAMES)[number];
 
 /** Conditions that follow others in a WHERE clause, and their values. */
-interface Conditions {
+export interface Conditions {
   readonly sql: string;
-  readonly values: readonly string[];
+  readonly values: readonly (string | number)[];
 }
 
-/** Rollups do not know how a record ended, so `ends` counts only for records. */
+/** Rollups do not know how a record ended, nor its session, so `ends` and `sessions` count only for records. */
 export function buildConditions(filter: Filter | Selection, table: "records" | "rollups"): Conditions {
   const conditions: string[] = [];
-  const values: string[] = [];
+  const values: (string | number)[] = [];
   const add = (expression: string, operator: "=" | "GLOB", names: readonly string[]) => {
     if (names.length === 0) return;
     conditions.push(` AND (${names.map(() => `${expression} ${operator} ?`).join(" OR ")})`);
@@ -57,6 +62,12 @@ export function buildConditions(filter: Filter | Selection, table: "records" | "
     add(column("tool"), "GLOB", filter.tools.map(sqliteGlob));
     add(column("model"), "GLOB", filter.models.map(sqliteGlob));
     add(column("machine"), "GLOB", filter.machines.map(sqliteGlob));
+    add(column("project"), "GLOB", filter.projects.map(sqliteGlob));
+    if (table === "records" && filter.sessions.length > 0) {
+      const sessions = filter.sessions.map(sessionCondition);
+      conditions.push(` AND (${sessions.map(({ sql }) => sql).join(" OR ")})`);
+      values.push(...sessions.flatMap((session) => session.values));
+    }
   }
   const namesTools = "names" in filter ? filter.names.tool.length > 0 : filter.tools.length > 0;
   if (!namesTools) conditions.push(` AND (${column("gateway")} <> '${SANDBOX}' OR ${ONLY_SANDBOX})`);
@@ -66,9 +77,37 @@ export function buildConditions(filter: Filter | Selection, table: "records" | "
 /** What was tried in the sandbox is left out once there is real usage, unless its tool is asked for by name. */
 const ONLY_SANDBOX = `NOT EXISTS (SELECT 1 FROM rollups WHERE gateway NOT IN ('', '${SANDBOX}'))`;
 
+/** The part of the id of a shared session after its slash. SQLite has no function for the last part of a path. */
+export const SHARED_NAME = `coalesce(token, replace(process, rtrim(process, replace(process, '/', '')), ''), '${NO_TOKEN}')`;
+
+/** Requests that name no session. Refusals that share a record may be of any session. */
+export const WITHOUT_SESSION = "session IS NULL AND tool IS NOT NULL AND last_id IS NULL";
+
+/** An id as it is can be found by the index's own index. */
+export function sessionCondition(pattern: string): Conditions {
+  const [, year, month, date, name = ""] = /^(\d{4})-(\d\d)-(\d\d)\/(.+)$/s.exec(pattern) ?? [];
+  if (year !== undefined) {
+    const dayAt = (day: number) => new Date(Number(year), Number(month) - 1, day).getTime();
+    const from = dayAt(Number(date));
+    const to = dayAt(Number(date) + 1);
+    const ids = idRange({ since: from - MAX_CLOCK_DIFFERENCE_MS, until: to + MAX_CLOCK_DIFFERENCE_MS });
+    const sql = `(id >= ? AND id < ? AND ${WITHOUT_SESSION} AND started_at >= ? AND started_at < ? AND ${SHARED_NAME} GLOB ?)`;
+    return { sql, values: [...ids, from, to, sqliteGlob(name)] };
+  }
+  if (pattern.includes("*")) return { sql: "session GLOB ?", values: [sqliteGlob(pattern)] };
+  return { sql: "session = ?", values: [pattern] };
+}
+
 /** In SQLite's patterns `?` and `[` are special, too. */
-function sqliteGlob(pattern: string): string {
+export function sqliteGlob(pattern: string): string {
   return pattern.replace(/[?[]/g, "[$&]");
+}
+
+/** The same for names that are not in the database. */
+export function matchesPattern(pattern: string, name: string): boolean {
+  if (!pattern.includes("*")) return pattern === name;
+  const parts = pattern.split("*").map((part) => part.replace(/[\\^$.|?+()[\]{}]/g, "\\$&"));
+  return new RegExp(`^${parts.join(".*")}$`, "s").test(name);
 }
 
 /** The series a record belongs to, as rollUp() has it. */
@@ -79,10 +118,14 @@ export const RECORD_SERIES: Readonly<Record<SeriesName, string>> = {
   key: "coalesce(key, '')",
   model: "coalesce(model, model_answered, '')",
   machine: "coalesce(machine, '')",
+  session: "coalesce(session, '')",
   project: "coalesce(project, '')",
   branch: "coalesce(branch, '')",
   token: "coalesce(token, '')",
 };
+
+/** How far the time in an id may be from the record's own: another machine's id has the time of that machine's clock. */
+export const MAX_CLOCK_DIFFERENCE_MS = HOUR_MS;
 
 /** The ids of all records that began in a period: from the first to before the second. */
 export function idRange({ since, until }: Period): [from: string, before: string] {

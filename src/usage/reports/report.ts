@@ -15,7 +15,20 @@ import {
 
 /* The report of `keybearer usage`. */
 
-export const DIMENSIONS = ["tool", "model", "day", "hour", "key", "group", "gateway", "machine"] as const;
+export const DIMENSIONS = [
+  "tool",
+  "model",
+  "day",
+  "hour",
+  "key",
+  "group",
+  "gateway",
+  "machine",
+  "project",
+  "branch",
+  "session",
+  "token",
+] as const;
 export type Dimension = (typeof DIMENSIONS)[number];
 
 export interface Question extends Filter {

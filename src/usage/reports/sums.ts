@@ -1,5 +1,5 @@
 import type { Database } from "libsql";
-import { HOUR_MS, QUARTER_MS } from "../../core/units.ts";
+import { QUARTER_MS } from "../../core/units.ts";
 import {
   addToBucket,
   emptySums,
@@ -7,16 +7,16 @@ import {
   millisecondsOf,
   parseHistogram,
   quarterOf,
-  rollUp,
   SUMS,
   type Sums,
 } from "../rollups.ts";
 import { type Interval, intervalAt, type Period, type Quarters } from "./calendar.ts";
+import { idSteps, prepareSums } from "./record-sums.ts";
 import {
   buildConditions,
   type Filter,
   idRange,
-  oldestFirst,
+  MAX_CLOCK_DIFFERENCE_MS,
   RECORD_SERIES,
   type Selection,
   type SeriesName,
@@ -93,7 +93,8 @@ interface FirstByte {
   readonly p95: number | null;
 }
 
-export function* addUp(db: Database, query: SumsQuery): Generator<undefined, Usage> {
+export function* addUp(db: Database, asked: SumsQuery): Generator<undefined, Usage> {
+  const query = needsRecords(asked) ? { ...asked, range: withoutRollups(asked) } : asked;
   const rows = new Rows(query);
   const unpriced = new Map<string, number>();
   yield* addRollups(db, query, rows, unpriced);
@@ -107,6 +108,22 @@ export function* addUp(db: Database, query: SumsQuery): Generator<undefined, Usa
   };
 }
 
+/** Rollups do not know sessions. */
+function needsRecords({ filter, by }: Pick<SumsQuery, "filter" | "by">): boolean {
+  return by.includes("session") || selectsSessions(filter);
+}
+
+function selectsSessions(filter: Filter | Selection): filter is Filter {
+  return "sessions" in filter && filter.sessions.length > 0;
+}
+
+/** What a range selects, read from the records as a whole. */
+function withoutRollups({ filter: { period }, range: { outer } }: SumsQuery): Range {
+  const since = Math.max(period.since ?? 0, outer.from * QUARTER_MS);
+  const until = Math.min(period.until ?? Number.POSITIVE_INFINITY, outer.to * QUARTER_MS);
+  return { outer, inner: NOTHING, edges: since < until ? [{ since, until }] : [] };
+}
+
 /** Adds the quarter hours that are in the period as a whole, from the rollups. */
 function* addRollups(
   db: Database,
@@ -114,6 +131,7 @@ function* addRollups(
   rows: Rows,
   unpriced: Map<string, number>,
 ): Generator<undefined> {
+  if (range.inner.from === range.inner.to) return;
   const conditions = buildConditions(filter, "rollups");
   const columns = by.map((name) => `, "${name}"`).join("");
   const sums = db
@@ -145,9 +163,6 @@ function* addRollups(
   }
 }
 
-/** How far the time in an id may be from the record's own: another machine's id has the time of that machine's clock. */
-const MAX_CLOCK_DIFFERENCE_MS = HOUR_MS;
-
 /** Adds what remains at the ends of the period, from the records. */
 function* addEdges(
   db: Database,
@@ -155,15 +170,24 @@ function* addEdges(
   rows: Rows,
   unpriced: Map<string, number>,
 ): Generator<undefined> {
+  const { sql, values } = buildConditions(filter, "records");
+  const readSums = prepareSums(
+    db,
+    {
+      by: [`started_at / ${QUARTER_MS}`, ...by.map((name) => RECORD_SERIES[name])],
+      firstBytes: firstBytes === "histograms",
+    },
+    `id >= ? AND id < ? AND started_at >= ? AND started_at < ? AND "end" IS NOT NULL${sql}`,
+  );
   for (const period of range.edges) {
-    for (const records of oldestFirst(db, { ...filter, period: widened(period) })) {
-      for (const record of records) {
-        if (!isWithin(record.started_at, period)) continue;
-        const rollup = rollUp(record);
-        const names = by.map((name) => rollup[name]);
-        const histogram: Histogram = firstBytes === "histograms" ? rollup.firstBytes : new Map();
-        rows.add(names, intervalAt(intervals, rollup.quarter), rollup.sums, histogram);
-        if (rollup.sums.unpriced > 0) unpriced.set(rollup.model, (unpriced.get(rollup.model) ?? 0) + 1);
+    const { since, until } = period;
+    for (const ids of idSteps(db, ...idRange(widened(period)))) {
+      const times = [since ?? 0, until ?? Number.MAX_SAFE_INTEGER];
+      for (const part of readSums([...ids, ...times, ...values])) {
+        const [quarter, ...names] = part.values;
+        rows.add(names as string[], intervalAt(intervals, Number(quarter)), part.sums, part.firstBytes);
+        if (part.sums.unpriced > 0)
+          unpriced.set(part.model, (unpriced.get(part.model) ?? 0) + part.sums.unpriced);
       }
       yield;
     }
@@ -175,10 +199,6 @@ function widened({ since, until }: Period): Period {
     since: since === null ? null : since - MAX_CLOCK_DIFFERENCE_MS,
     until: until === null ? null : until + MAX_CLOCK_DIFFERENCE_MS,
   };
-}
-
-function isWithin(time: number, { since, until }: Period): boolean {
-  return (since === null || time >= since) && (until === null || time < until);
 }
 
 /** Up to this many records, percentiles are exact. */
@@ -245,6 +265,7 @@ export function wholeExtent(db: Database): Quarters {
 
 /** The quarter hours of the rollups that a filter selects, at any time; 0 to 0: there are none. */
 export function* extentOf(db: Database, filter: Filter | Selection): Generator<undefined, Quarters> {
+  if (selectsSessions(filter)) return extentOfRecords(db, filter);
   const { sql, values } = buildConditions(filter, "rollups");
   if (sql === "") return wholeExtent(db);
   const statement = db
@@ -258,6 +279,17 @@ export function* extentOf(db: Database, filter: Filter | Selection): Generator<u
     yield;
   }
   return extent;
+}
+
+/** The quarter hours of the finished records that a filter selects. */
+function extentOfRecords(db: Database, filter: Filter): Quarters {
+  const { sql, values } = buildConditions(filter, "records");
+  const [first, last] = db
+    .prepare(`SELECT min(started_at), max(started_at) FROM records WHERE "end" IS NOT NULL${sql}`)
+    .raw()
+    .get(...values) as [number | null, number | null];
+  if (first === null || last === null) return NOTHING;
+  return { from: quarterOf(first), to: quarterOf(last) + 1 };
 }
 
 /** The intervals that a range touches, cut to it, each with its number. */
@@ -393,12 +425,16 @@ function addSums(to: Sums, more: Readonly<Sums>): void {
 }
 
 /** All tokens; reasoning is part of the output. */
-export function sumTokens(sums: Readonly<Sums>): number {
+export function sumTokens(
+  sums: Pick<Sums, "input_tokens" | "cache_read_tokens" | "cache_write_tokens" | "output_tokens">,
+): number {
   return sums.input_tokens + sums.cache_read_tokens + sums.cache_write_tokens + sums.output_tokens;
 }
 
 /** How much of the input came from a cache; null: there was no input. */
-export function cacheShare(sums: Readonly<Sums>): number | null {
+export function cacheShare(
+  sums: Pick<Sums, "input_tokens" | "cache_read_tokens" | "cache_write_tokens">,
+): number | null {
   const all = sums.input_tokens + sums.cache_read_tokens + sums.cache_write_tokens;
   return all === 0 ? null : sums.cache_read_tokens / all;
 }

@@ -64,7 +64,11 @@ const PERIODS = [
 t.test("a chart has the same sums as a report of that period, in every interval", (t) => {
   for (const period of PERIODS) {
     for (const by of SELECTED_NAMES) {
-      const report = readReport(db, { by: [by], period, tools: [], models: [], machines: [] }, now);
+      const report = readReport(
+        db,
+        { by: [by], period, tools: [], models: [], machines: [], projects: [], sessions: [] },
+        now,
+      );
       for (const unit of ["hour", "day", "month"] as Unit[]) {
         const made = chart({ selection: select({ period }), unit, by });
         const what = `${JSON.stringify(period)} by ${by}, ${unit}`;
@@ -91,7 +95,11 @@ t.test("each interval has what a report of that interval finds", (t) => {
   });
   for (const [at, { name, from, to }] of made.intervals.entries()) {
     const period = { since: Math.max(from * QUARTER_MS, now - 9 * DAY + 5), until: to * QUARTER_MS };
-    const report = readReport(db, { by: ["model"], period, tools: [], models: [], machines: [] }, now);
+    const report = readReport(
+      db,
+      { by: ["model"], period, tools: [], models: [], machines: [], projects: [], sessions: [] },
+      now,
+    );
     for (const { names, sums } of report.rows) {
       const row = made.rows.find((one) => one.names[0] === names[0]);
       t.same(row?.parts.get(at), sums, `${name} ${names[0]}`);
@@ -110,7 +118,15 @@ t.test("a chart of one tool has the sums of that tool's report, and still lists 
   );
   const report = readReport(
     db,
-    { by: ["tool"], period: { since: null, until: null }, tools: [tool], models: [], machines: [] },
+    {
+      by: ["tool"],
+      period: { since: null, until: null },
+      tools: [tool],
+      models: [],
+      machines: [],
+      projects: [],
+      sessions: [],
+    },
     now,
   );
   t.same(made.total.sums, report.total.sums);
@@ -195,7 +211,15 @@ t.test(
         const made = toEnd(readChart(db, asked, now));
         if (made === null) throw new Error("too many intervals");
         const shown = chartAnswer(asked, made, name);
-        const question = { by: ["tool" as const], period, tools: [], models: [], machines: [] };
+        const question = {
+          by: ["tool" as const],
+          period,
+          tools: [],
+          models: [],
+          machines: [],
+          projects: [],
+          sessions: [],
+        };
         const said = reportJson(readReport(db, question, now), name) as ReportJson;
         const what = `${name} ${JSON.stringify(period)} ${unit}`;
         t.same(inCommon(shown.total), inCommon(said.total), what);
@@ -214,6 +238,8 @@ t.test(
           tools: [],
           models: [],
           machines: [],
+          projects: [],
+          sessions: [],
         },
         now,
       );
@@ -249,6 +275,8 @@ t.test(
             tools: [],
             models: [],
             machines: [],
+            projects: [],
+            sessions: [],
           },
           until,
         );
@@ -267,9 +295,9 @@ t.test("a reading is done in many small steps, however many rollups and series t
   // One series with a rollup in every quarter hour, and many series with one rollup each.
   const fill = (count: number, quarter: string, model: string) =>
     writing.db.exec(
-      `INSERT INTO usage.rollups (quarter, tool, gateway, "group", key, model, machine, first_bytes, ${SUMS.join(", ")})
+      `INSERT INTO usage.rollups (quarter, tool, gateway, "group", key, model, machine, project, branch, token, first_bytes, ${SUMS.join(", ")})
        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${count})
-       SELECT ${quarter}, 'codex', 'main', 'coding', 'key', ${model}, '', '', ${SUMS.map(() => "1").join(", ")} FROM n`,
+       SELECT ${quarter}, 'codex', 'main', 'coding', 'key', ${model}, '', '', '', '', '', ${SUMS.map(() => "1").join(", ")} FROM n`,
     );
   fill(60_000, `${first} + i`, "'busy'");
   fill(500, String(first), "'model-' || i");

@@ -20,7 +20,14 @@ import { plausible, record } from "../../doubles/records.ts";
 
 const AT = Date.UTC(2026, 10, 1);
 const IN_FLIGHT = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
-const ALL = { period: { since: null, until: null }, tools: [], models: [], machines: [] };
+const ALL = {
+  period: { since: null, until: null },
+  tools: [],
+  models: [],
+  machines: [],
+  projects: [],
+  sessions: [],
+};
 
 function indexOf(t: Test, records: Iterable<UsageRecord>) {
   const state = mkdtempSync(join(tmpdir(), "kb-records-"));
@@ -66,12 +73,16 @@ t.test("a period, tools and models narrow an export", async (t) => {
     tools?: string[];
     models?: string[];
     machines?: string[];
+    projects?: string[];
+    sessions?: string[];
   }) => {
     const filter = {
       period: { since: given.since ?? null, until: given.until ?? null },
       tools: given.tools ?? [],
       models: given.models ?? [],
       machines: given.machines ?? [],
+      projects: given.projects ?? [],
+      sessions: given.sessions ?? [],
     };
     const found = [...pagesOf(db, filter)].flat();
     t.equal(countRecords(db, filter), found.length);

@@ -33,7 +33,7 @@ function indexOf(t: Test, records: Iterable<UsageRecord>) {
 const ALL: Period = { since: null, until: null };
 
 function ask(by: Dimension[], given: Partial<Question> = {}): Question {
-  return { by, period: ALL, tools: [], models: [], machines: [], ...given };
+  return { by, period: ALL, tools: [], models: [], machines: [], projects: [], sessions: [], ...given };
 }
 
 /** The same by going through every record, with another calendar than the one under test. */
@@ -53,7 +53,10 @@ function bruteForce(records: readonly UsageRecord[], question: Question, zone: s
       continue;
     const model = one.model ?? one.model_answered;
     if (!fits(question.tools, one.tool) || !fits(question.models, model)) continue;
-    if (!fits(question.machines, one.machine)) continue;
+    if (!fits(question.machines, one.machine) || !fits(question.projects, one.project)) continue;
+    const shared = `${wallTime(one.started_at, zone).slice(0, 10)}/${one.token ?? "no-token"}`;
+    const session = one.session ?? (one.tool === null ? "" : shared);
+    if (!fits(question.sessions, session)) continue;
     const names = question.by.map((dimension) => {
       if (dimension === "day") return wallTime(one.started_at, zone).slice(0, 10);
       if (dimension === "hour") return hourOf(one.started_at, zone);
@@ -150,9 +153,14 @@ for (const [zone, from] of ZONES) {
       group: random() < 0.2 ? null : "coding",
       tool: random() < 0.05 ? null : one.tool,
       end: random() < 0.01 ? null : one.end,
+      project: random() < 0.3 ? null : `~/code/${random() < 0.5 ? "app" : "site [1]"}`,
+      branch: random() < 0.3 ? null : "main",
+      session: random() < 0.3 ? null : `run-${Math.floor(random() * 20)}`,
+      token: random() < 0.3 ? null : "laptop",
       ...sometimes(random()),
     }));
     const db = indexOf(t, records);
+    const sharedOn = (at: number) => `${wallTime(at + DAY, zone).slice(0, 10)}/laptop`;
     const moment = fc.option(fc.integer({ min: from - DAY, max: from + 5 * DAY }), { nil: null });
     const questions = fc
       .record({
@@ -161,15 +169,20 @@ for (const [zone, from] of ZONES) {
         b: moment,
         tools: fc.subarray(["codex", "c*", "nobody", "*ts"], { maxLength: 2 }),
         models: fc.subarray(["gpt-*", "*-4-5", "my-model"], { maxLength: 2 }),
+        projects: fc.subarray(["~/code/app", "*[1]", "nowhere", ""], { maxLength: 2 }),
+        sessions: fc.oneof(
+          fc.constant([]),
+          fc.subarray(["run-7", "run-1*", "nothing", sharedOn(from)], { maxLength: 2 }),
+        ),
       })
       .filter(
         ({ by, a, b }) =>
           !(by.includes("day") && by.includes("hour")) && (a === null || b === null || a !== b),
       );
     fc.assert(
-      fc.property(questions, ({ by, a, b, tools, models }) => {
+      fc.property(questions, ({ by, a, b, ...names }) => {
         const [since, until] = a !== null && b !== null && a > b ? [b, a] : [a, b];
-        const question = ask(by, { period: { since, until }, tools, models });
+        const question = ask(by, { period: { since, until }, ...names });
         const report = readReport(db, question, from + 4 * DAY);
         const rows = report.rows.map(({ names, sums, firstByte }) => [
           JSON.stringify(names),
@@ -190,7 +203,7 @@ for (const [zone, from] of ZONES) {
           JSON.stringify(question),
         );
       }),
-      { numRuns: runs(10), seed: 4 },
+      { numRuns: runs(15), seed: 4 },
     );
   });
 }
