@@ -12,6 +12,7 @@ import { modelsCommand } from "./models.ts";
 import { openCommand } from "./open.ts";
 import { runCommand } from "./run.ts";
 import { logsCommand, serviceCommand } from "./service/command.ts";
+import { sessionsCommand } from "./sessions/command.ts";
 import type { start } from "./start.ts";
 import { statusCommand } from "./status.ts";
 import { stopCommand } from "./stop.ts";
@@ -38,6 +39,7 @@ export function createProgram(): Command {
     keysCommand(),
     trustCommand(),
     usageCommand(),
+    sessionsCommand(),
     mirrorCommand(),
     serviceCommand(),
     logsCommand(),

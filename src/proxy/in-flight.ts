@@ -1,4 +1,5 @@
 import type { Secret } from "../core/secret.ts";
+import { sharedSession } from "../core/session-id.ts";
 import type { Call } from "./call.ts";
 import type { ObservedSoFar } from "./observer.ts";
 import { buildOpening } from "./records.ts";
@@ -7,6 +8,8 @@ import { buildOpening } from "./records.ts";
 export interface InFlightCall {
   readonly id: string;
   readonly tool: string;
+  /** See sessionOf(). */
+  readonly session: string;
   readonly model: string | null;
   readonly endpoint: string;
   readonly startedAt: number;
@@ -16,6 +19,13 @@ export interface InFlightCall {
   readonly firstByteAt: number | null;
   /** null: there is no response yet. */
   readonly observed: ObservedSoFar | null;
+}
+
+/** How many calls of a session are in flight. */
+export interface SessionInFlight {
+  readonly tool: string;
+  readonly session: string;
+  readonly calls: number;
 }
 
 /** A connection that can be cut. */
@@ -73,6 +83,18 @@ export class InFlight {
     return calls.map((call) => shown(call, elapsed));
   }
 
+  /** Of callers that are known. */
+  sessions(): SessionInFlight[] {
+    const sessions = new Map<string, SessionInFlight>();
+    for (const call of this.#connections.keys()) {
+      if (call.tool === null) continue;
+      const session = { tool: call.tool.name, session: sessionOf(call) };
+      const key = JSON.stringify(session);
+      sessions.set(key, { ...session, calls: (sessions.get(key)?.calls ?? 0) + 1 });
+    }
+    return [...sessions.values()];
+  }
+
   /** Cuts the calls of a tool. Returns how many there were. */
   cut(tool: string): number {
     const name = this.#currentName(tool);
@@ -94,6 +116,11 @@ export class InFlight {
   }
 }
 
+/** The session that it names, or the one that it shares. */
+function sessionOf(call: Call): string {
+  return call.head.session ?? sharedSession(call.startedAt, call.tokenName, call.program);
+}
+
 function shown(call: Call, elapsed: number): InFlightCall {
   const { id, tool, model, endpoint } = buildOpening(call);
   const observed = call.observer?.soFar() ?? null;
@@ -102,6 +129,7 @@ function shown(call: Call, elapsed: number): InFlightCall {
   return {
     id,
     tool: tool ?? "",
+    session: sessionOf(call),
     model,
     endpoint,
     startedAt: call.startedAt,

@@ -102,6 +102,12 @@ function fixedChoices(choices: readonly string[] | undefined): Values | null {
   return choices === undefined ? null : { kind: "words", words: choices };
 }
 
+/** Those of reports/report.ts, which loads the database. */
+const DIMENSIONS = [
+  ...["tool", "model", "day", "hour", "key", "group", "gateway", "machine"],
+  ...["project", "branch", "session", "token"],
+];
+
 /** By the name of the argument, which is the same in every command. */
 function findValues(...names: readonly string[]): Values {
   const is = (...wanted: readonly string[]) => names.some((name) => wanted.includes(name));
@@ -112,6 +118,6 @@ function findValues(...names: readonly string[]): Values {
   if (is("gateway")) return { kind: "gateways" };
   if (is("client", "for")) return { kind: "clients" };
   if (is("store")) return { kind: "words", words: ["keychain", "file"] };
-  if (is("by")) return { kind: "words", words: ["tool", "model", "day", "hour", "key", "group", "gateway"] };
+  if (is("by")) return { kind: "words", words: DIMENSIONS };
   return { kind: "anything" };
 }

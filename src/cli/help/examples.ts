@@ -97,6 +97,13 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "usage show": { examples: ["keybearer usage show last", "keybearer usage show 01JC8 --json"] },
   "usage rebuild": { examples: ["keybearer usage rebuild"] },
   "usage tail": { examples: ["keybearer usage tail", "keybearer usage tail -n 0 --json"] },
+  sessions: { examples: ["keybearer sessions", "keybearer sessions show 3f2a91c0"] },
+  "sessions list": {
+    examples: ["keybearer sessions --all --project ~/code/app", "keybearer sessions --json"],
+  },
+  "sessions show": {
+    examples: ["keybearer sessions show 3f2a91c0", "keybearer sessions show 2026-11-19/laptop --json"],
+  },
   mirror: { examples: ["keybearer mirror", "keybearer mirror sync && keybearer mirror diff"] },
   "mirror login": { examples: ["keybearer mirror login", "keybearer mirror login main --refresh-token"] },
   "mirror sync": { examples: ["keybearer mirror sync", "keybearer mirror sync main"] },

@@ -13,7 +13,10 @@ export function usageCommand(): Command {
     .summary("what was used and what it cost")
     .description("what was used and what it cost; by default the last 7 days by tool")
     .enablePositionalOptions()
-    .option("--by <what>", "one or two of tool model day hour key group gateway machine project branch session token")
+    .option(
+      "--by <what>",
+      "one or two of tool model day hour key group gateway machine project branch session token",
+    )
     .option("--json", "print JSON")
     .option("--csv", "print CSV, for spreadsheets")
     .addHelpText("after", AFTER)

@@ -82,7 +82,7 @@ export function formatRecord(record: UsageRecord, machine: string | null, width:
   return `${lines.join("\n")}\n`;
 }
 
-function formatField(name: string, value: string, width: number): string {
+export function formatField(name: string, value: string, width: number): string {
   const [first = "", ...rest] = wrap(printable(value), width - NAME_WIDTH).split("\n");
   const later = rest.map((line) => `${" ".repeat(NAME_WIDTH)}${line}`);
   return [`${name.padEnd(NAME_WIDTH)}${first}`, ...later].join("\n");

@@ -113,7 +113,8 @@ export function readSession(db: Database, { tool, session }: SessionName): Sessi
   return sessions.find({ tool, session });
 }
 
-export interface SessionDetails extends SessionRow {
+export interface SessionDetails {
+  readonly row: SessionRow;
   /** By model, with its trend. */
   readonly report: Report;
   /** The most frequent first. */
@@ -143,7 +144,7 @@ export function readDetails(db: Database, name: SessionName, now: number): Sessi
     sessions: [session],
   };
   return {
-    ...row,
+    row,
     report: readReport(db, question, now),
     refusals: refusals.map(([code, requests]) => ({ code, requests })),
   };
