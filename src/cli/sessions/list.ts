@@ -4,6 +4,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { costInWords, DAY_MS, exact } from "../../core/units.ts";
 import { count, percent, short } from "../../usage/reports/format.ts";
+import { finish } from "../../usage/reports/report.ts";
 import { readSessions, type SessionName, type SessionRow } from "../../usage/reports/sessions.ts";
 import { cacheShare, sumTokens } from "../../usage/reports/sums.ts";
 import { exitOnClosedOutput, fail, printJson, printLayout, printText } from "../ui/messages.ts";
@@ -57,13 +58,6 @@ export async function list(options: ListOptions): Promise<void> {
     if (options.json) printJson(sessions);
     else printLayout(formatSessions(sessions, since, now, stdoutScreen().width));
   });
-}
-
-function finish<T>(steps: Generator<undefined, T>): T {
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-  }
 }
 
 /** How many requests of a session are in flight. None are if no daemon runs. */

@@ -17,6 +17,7 @@ export function usageCommand(): Command {
       "--by <what>",
       "one or two of tool model day hour key group gateway machine project branch session token",
     )
+    .option("--today", "today, beside the last 7 days, and the month's forecast")
     .option("--json", "print JSON")
     .option("--csv", "print CSV, for spreadsheets")
     .addHelpText("after", AFTER)

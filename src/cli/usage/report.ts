@@ -2,13 +2,14 @@ import { isDaemonListening } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { type Failed, failed } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
-import { costInWords, exact, HOUR_MS, localTime, MINUTE_MS } from "../../core/units.ts";
-import { offsetName } from "../../usage/reports/calendar.ts";
+import { costInWords, dollars, exact, HOUR_MS, localTime, MINUTE_MS } from "../../core/units.ts";
+import { offsetName, startOfDay } from "../../usage/reports/calendar.ts";
 import { count, jsonText, short } from "../../usage/reports/format.ts";
 import {
   DIMENSIONS,
   type Dimension,
   emptyReport,
+  finish,
   type Question,
   type Report,
   readReport,
@@ -17,6 +18,7 @@ import {
   withThisMachine,
 } from "../../usage/reports/report.ts";
 import { sumTokens, unknownCost } from "../../usage/reports/sums.ts";
+import { compareToday, emptyComparison, type TodayComparison } from "../../usage/reports/today.ts";
 import type { Sums } from "../../usage/rollups.ts";
 import { exitOnClosedOutput, fail, printLayout, printText } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
@@ -28,6 +30,7 @@ import { reportTable } from "./report-table.ts";
 
 export interface ReportOptions extends FilterOptions {
   readonly by?: string;
+  readonly today?: boolean;
   readonly json?: boolean;
   readonly csv?: boolean;
 }
@@ -45,7 +48,14 @@ export async function report(options: ReportOptions): Promise<void> {
   if (!hasUsageLog(paths)) {
     const resolved = await resolveFilter(question, null, paths, machine);
     if (!resolved.ok) return fail(resolved.problem, EXIT.failed);
-    if (options.json || options.csv) printReport(emptyReport(resolved.filter), options, now, false);
+    if (options.json || options.csv)
+      printReport(
+        emptyReport(resolved.filter),
+        options.today ? emptyComparison(now) : null,
+        options,
+        now,
+        false,
+      );
     else printText(noUsageLog(paths));
     return;
   }
@@ -54,15 +64,48 @@ export async function report(options: ReportOptions): Promise<void> {
     if (!resolved.ok) return fail(resolved.problem, EXIT.failed);
     const report = readReport(db, resolved.filter, now);
     const found = machine === null ? report : withThisMachine(report, machine);
+    const comparison = options.today ? finish(compareToday(db, resolved.filter, now)) : null;
     const isServed = found.inFlight > 0 && (await isDaemonListening(paths.socket));
-    printReport(found, options, now, isServed);
+    printReport(found, comparison, options, now, isServed);
   });
 }
 
-function printReport(found: Report, options: ReportOptions, now: number, isServed: boolean): void {
-  if (options.json) stdio().stdout.write(`${jsonText(reportJson(found, zoneName(now)), 2)}\n`);
+function printReport(
+  found: Report,
+  comparison: TodayComparison | null,
+  options: ReportOptions,
+  now: number,
+  isServed: boolean,
+): void {
+  if (options.json)
+    stdio().stdout.write(`${jsonText({ ...reportJson(found, zoneName(now)), ...comparison }, 2)}\n`);
   else if (options.csv) stdio().stdout.write(reportCsv(found));
-  else printLayout(formatReport(found, now, stdoutScreen(), isServed));
+  else {
+    const { width } = stdoutScreen();
+    const notes = comparison === null ? [] : comparisonNotes(comparison, now);
+    const below = notes.length === 0 ? "" : `\n${notes.map((note) => wrap(note, width)).join("\n")}\n`;
+    printLayout(formatReport(found, now, stdoutScreen(), isServed) + below);
+  }
+}
+
+/** What the day and the month are compared with. */
+export function comparisonNotes({ today, usual, forecast }: TodayComparison, now: number): string[] {
+  const isPriced = today.cost_microdollars > 0 || (usual?.cost_microdollars ?? 0) > 0;
+  const inWords = ({ tokens, cost_microdollars: cost }: { tokens: number; cost_microdollars: number }) =>
+    isPriced ? dollars(cost) : `${short(tokens)} tokens`;
+  const soFar = isPriced ? costInWords(today.cost_microdollars, today.unknown_cost) : inWords(today);
+  const others =
+    usual === null
+      ? "there is no earlier day to compare with"
+      : `on the last ${count(usual.days, "day")} at this time: median ${inWords(usual)}`;
+  const notes = [`by ${localTime(now).slice(11, 16)}: ${soFar}; ${others}`];
+  if (forecast === null || forecast.cost_microdollars === 0) return notes;
+  const { month, spent_microdollars: spent, usual_day_microdollars: usualDay, days } = forecast;
+  const basis = `the median of the last ${count(days, "day")} with requests is ${dollars(usualDay)}`;
+  notes.push(
+    `${month} so far: ${dollars(spent)}; forecast for the month: ${dollars(forecast.cost_microdollars)} (${basis})`,
+  );
+  return notes;
 }
 
 type ParsedQuestion = { readonly ok: true; readonly question: Question } | Failed;
@@ -75,6 +118,12 @@ export function parseQuestion(options: ReportOptions, now: number): ParsedQuesti
   if (by.length > 2) return failed("--by takes one or two", "--by day,tool");
   if (by.includes("day") && by.includes("hour")) return failed("--by takes day or hour, not both");
   if (options.json && options.csv) return failed("--json or --csv, not both");
+  if (options.today) {
+    if (options.since !== undefined || options.until !== undefined)
+      return failed("--today is from midnight until now, so without --since and --until");
+    const period = { since: startOfDay(now), until: null };
+    return { ok: true, question: { ...filterOf(options, period), by: by as Dimension[] } };
+  }
   const parsed = parsePeriod(options, now, by.includes("hour") ? last24Hours(now) : last7Days(now));
   if (!parsed.ok) return parsed;
   return { ok: true, question: { ...filterOf(options, parsed.period), by: by as Dimension[] } };

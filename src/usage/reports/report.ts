@@ -150,7 +150,8 @@ function lastRecordTime(db: Database): number | null {
   return row === undefined ? null : (row as [number])[0];
 }
 
-function finish<T>(steps: Generator<undefined, T>): T {
+/** Does all steps at once. */
+export function finish<T>(steps: Generator<undefined, T>): T {
   for (;;) {
     const step = steps.next();
     if (step.done) return step.value;
