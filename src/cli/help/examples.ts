@@ -99,7 +99,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "usage tail": { examples: ["keybearer usage tail", "keybearer usage tail -n 0 --json"] },
   sessions: { examples: ["keybearer sessions", "keybearer sessions show 3f2a91c0"] },
   "sessions list": {
-    examples: ["keybearer sessions --all --project ~/code/app", "keybearer sessions --json"],
+    examples: ["keybearer sessions list --all", "keybearer sessions list --project ~/code/app --json"],
   },
   "sessions show": {
     examples: ["keybearer sessions show 3f2a91c0", "keybearer sessions show 2026-11-19/laptop --json"],
