@@ -207,6 +207,117 @@ t.test("every machine is in the reports, and this one has its name from config.y
   t.match(await usage("export", "--machine", "nope"), unknown);
 });
 
+const RUN = "3f2a91c0-4b1d-4c55-9a0e-6f1f0c7f2b11";
+const OTHER_RUN = "3f2a91c0-4cff-4c55-9a0e-6f1f0c7f2b12";
+
+t.test("projects, branches, sessions and tokens: every report adds up to the same total", async (t) => {
+  const now = Date.now();
+  const home = await homeWith(t, [
+    record(1, {
+      started_at: now - 4000,
+      project: "~/code/app",
+      branch: "main",
+      session: RUN,
+      token: "laptop",
+    }),
+    record(2, {
+      started_at: now - 3000,
+      project: "~/code/app",
+      branch: "fix",
+      session: OTHER_RUN,
+      token: "laptop",
+    }),
+    record(3, { started_at: now - 2000, project: "~/code/site", session: "nightly-refactor" }),
+    record(4, { started_at: now - 1000, token: "ci" }),
+  ]);
+  const usage = (...args: string[]) => command(t, home, ["usage", ...args], { env: zone });
+  const rows = async (by: string, ...args: string[]) => {
+    const { rows, total } = JSON.parse((await usage("--json", "--by", by, ...args)).stdout);
+    const sum = rows.reduce((sum: number, row: { requests: number }) => sum + row.requests, 0);
+    t.equal(sum, total.requests, by);
+    t.equal(total.requests, args.length > 0 ? sum : 4, by);
+    return rows.map((row: Record<string, unknown>) => row[by] ?? null).sort();
+  };
+  t.same(await rows("project"), ["~/code/app", "~/code/site", null].sort());
+  t.same(await rows("branch"), ["fix", "main", null].sort());
+  t.same(await rows("session"), [OTHER_RUN, RUN, "nightly-refactor", null].sort());
+  t.same(await rows("token"), ["ci", "laptop", null].sort());
+  for (const by of ["tool", "project,branch", "session,day", "token,session"]) await rows(by);
+  t.same(await rows("session", "--project", "*/app"), [RUN, OTHER_RUN].sort());
+  t.same(await rows("session", "--project", `${home}/code/site`), ["nightly-refactor"]);
+  t.same(await rows("project", "--session", "nightly"), ["~/code/site"]);
+  t.same(await rows("session", "--session", "3f2a*"), [RUN, OTHER_RUN].sort());
+  t.same(await rows("session", "--session", RUN, "--session", "nightly"), [RUN, "nightly-refactor"].sort());
+  const today = new Date(now).toLocaleDateString("en-CA");
+  t.same(await rows("token", "--session", `${today}/ci`), ["ci"]);
+
+  const text = (await usage("--by", "session")).stdout;
+  t.match(text, /\n3f2a91c0-4b +1 /, "no shorter than what tells two apart");
+  t.match(text, /\n\(no session\) +1 .*\n/);
+  t.match((await usage("--by", "session", "--session", RUN)).stdout, /\nsession .*\n3f2a91c0 +1 /);
+  t.match((await usage("--by", "project")).stdout, /\n~\/code\/app +2 [\s\S]*\n\(no project\) +1 /);
+  t.match((await usage("--project", "*/app")).stdout, /, by tool, project \*\/app\n/);
+  t.match((await usage("--by", "session", "--csv")).stdout, `\r\n${RUN},1,`);
+  t.match(
+    (await usage("export", "--session", "nightly", "--csv")).stdout,
+    /,nightly-refactor,~\/code\/site,,,/,
+  );
+  t.equal(JSON.parse((await usage("export", "--project", "*/app")).stdout).length, 2);
+  const [newest] = JSON.parse((await usage("export", "--session", RUN)).stdout);
+  t.match(
+    (await usage("show", newest.id)).stdout,
+    new RegExp(`\ntoken +laptop\nsession +${RUN}\nproject +~/code/app, branch main\n`),
+  );
+
+  t.match(await usage("--session", "3f2a"), {
+    code: 1,
+    stderr: `several sessions begin with 3f2a: ${RUN}, ${OTHER_RUN}. write more, or 3f2a*\n`,
+  });
+  t.match(await usage("--session", "nope"), {
+    code: 1,
+    stderr: "there is no session nope → keybearer sessions\n",
+  });
+  t.match(await usage("export", "--session", ""), { code: 1, stderr: /there is no session/ });
+  t.match(await usage("--project", "nope"), {
+    code: 1,
+    stderr: /the projects are ~\/code\/app and ~\/code\/site/,
+  });
+  const none = await homeWith(t, [record(1)]);
+  t.match(await command(t, none, ["usage", "--project", "x"]), { code: 1, stderr: /has no projects yet/ });
+});
+
+t.test("--today has the day beside other days, and the month's forecast", async (t) => {
+  const now = Date.now();
+  const home = await homeWith(t, [
+    record(1, { started_at: now - 1000, cost_microdollars: 3_100_000 }),
+    record(2, { started_at: now - 24 * HOUR - 1000, cost_microdollars: 2_200_000 }),
+  ]);
+  const { stdout, code } = await command(t, home, ["usage", "--today"], { env: zone });
+  t.equal(code, 0);
+  t.match(stdout, /^usage since \w{3} \d{4}-\d\d-\d\d 00:00, by tool\n/);
+  t.match(
+    stdout,
+    /\nby \d\d:\d\d: \$3\.10; on the last 1 day at this time: median \$2\.20\n\d{4}-\d\d so far: /,
+  );
+  const json = JSON.parse((await command(t, home, ["usage", "--today", "--by", "model", "--json"])).stdout);
+  t.match(json, {
+    rows: [{ model: "gpt-5.1", requests: 1 }],
+    today: { requests: 1, cost_microdollars: 3_100_000, unknown_cost: 0 },
+    usual: { days: 1, requests: 1, cost_microdollars: 2_200_000 },
+    forecast: { usual_day_microdollars: 2_200_000, days: 1 },
+  });
+  const empty = await newHome(t);
+  t.match(JSON.parse((await command(t, empty, ["usage", "--today", "--json"])).stdout), {
+    today: { requests: 0 },
+    usual: null,
+    forecast: null,
+  });
+  t.match(
+    (await command(t, home, ["usage", "--today", "--csv"])).stdout,
+    /^tool,requests,[^\n]*\r\ncodex,1,[^\n]*\r\n$/,
+  );
+});
+
 t.test("where nothing was recorded yet, usage says so and where the log will be", async (t) => {
   const home = await newHome(t);
   const words = await command(t, home, ["usage"]);
@@ -239,6 +350,8 @@ t.test("wrong usage is named, with what would be right", async (t) => {
     [{ until: "2026-02-30" }, /--until: "2026-02-30" is not a time/],
     [{ since: "1h", until: "2h" }, /--since is not before --until/],
     [{ json: true, csv: true }, /not both/],
+    [{ today: true, since: "7d" }, /--today is from midnight until now/],
+    [{ today: true, until: "now" }, /--today is from midnight until now/],
   ];
   for (const [options, problem] of problems)
     t.match(failureText(parseQuestion(options, Date.now())), problem);
