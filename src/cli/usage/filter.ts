@@ -71,7 +71,11 @@ type FoundSession =
 /** A pattern, and the id of a session without one, stay as they are. */
 function findSession(text: string, db: IndexDatabase | null): FoundSession {
   if (text.includes("*") || isShared(text)) return { ok: true, session: text };
-  const ids = db === null || text === "" ? [] : idsBeginning(db, text, MAX_CANDIDATES + 1);
+  const ids: string[] = [];
+  for (const id of db === null || text === "" ? [] : idsBeginning(db, text)) {
+    ids.push(id);
+    if (id === text || ids.length > MAX_CANDIDATES) break;
+  }
   const [id, ...others] = ids;
   if (id === undefined) return { ok: false, problem: `there is no session ${text} → ${advice.sessions()}` };
   if (others.length === 0) return { ok: true, session: id };

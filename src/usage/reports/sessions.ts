@@ -78,7 +78,7 @@ export function* readSessions(
     .sort((a, b) => b.last_at - a.last_at || (a.session < b.session ? -1 : 1));
 }
 
-const STEP_SESSIONS = 50;
+const STEP_SESSIONS = 10;
 
 /** Adds the requests before an id to sessions that have later ones. */
 function* addEarlier(
@@ -160,35 +160,32 @@ export function findSessions(
   tools: readonly string[],
   max: number,
 ): SessionName[] {
-  const ids = /^\d{4}-\d\d-\d\d(?:\/|$)/.test(text)
-    ? sharedIds(db, text, toolCondition(tools))
-    : idsBeginning(db, text, max);
-  const exact = ids.filter((id) => id === text);
+  const condition = toolCondition(tools);
+  const isOfDay = /^\d{4}-\d\d-\d\d(?:\/|$)/.test(text);
   const found: SessionName[] = [];
-  for (const session of exact.length > 0 ? exact : ids) {
-    for (const tool of toolsOf(db, session, toolCondition(tools))) found.push({ tool, session });
+  for (const session of isOfDay ? sharedIds(db, text, condition) : idsBeginning(db, text)) {
+    for (const tool of toolsOf(db, session, condition)) found.push({ tool, session });
+    if (found.length >= max) break;
   }
-  return found.slice(0, max);
+  const exact = found.filter(({ session }) => session === text);
+  return (exact.length > 0 ? exact : found).slice(0, max);
 }
 
-/** Of any tool and machine; only the id itself if there is one. Jumps from id to id: a session may have many requests. */
-export function idsBeginning(db: Database, prefix: string, max: number): string[] {
+/** Of any tool and machine. Jumps from id to id: a session may have many requests. */
+export function* idsBeginning(db: Database, prefix: string): Generator<string> {
   const next = db
     .prepare(
       "SELECT session FROM records INDEXED BY records_by_session WHERE session > ? AND session < ? ORDER BY session LIMIT 1",
     )
     .raw();
-  const ids: string[] = [];
-  const own = db.prepare("SELECT 1 FROM records WHERE session = ? LIMIT 1").raw().get(prefix);
-  if (own !== undefined) return [prefix];
-  let after = prefix;
-  while (ids.length < max) {
+  if (db.prepare("SELECT 1 FROM records WHERE session = ? LIMIT 1").raw().get(prefix) !== undefined)
+    yield prefix;
+  for (let after = prefix; ; ) {
     const row = next.get(after, `${prefix}${LAST}`) as [string] | undefined;
-    if (row === undefined) break;
-    ids.push(row[0]);
-    after = row[0];
+    if (row === undefined) return;
+    [after] = row;
+    yield after;
   }
-  return ids;
 }
 
 /** Nothing sorts after it. */

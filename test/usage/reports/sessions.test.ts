@@ -171,6 +171,8 @@ t.test("a session is found by the beginning of its id, in any tool", async (t) =
   const db = indexOf(t, [
     ...ids.map((session, number) => record(number, { session })),
     record(20, { session: "b", tool: "chat" }),
+    ...[1, 2, 3, 4, 5].map((each) => record(30 + each, { session: `z${each}` })),
+    record(40, { session: "z9", tool: "chat" }),
     record(21, { session: "far", machine: "desk" }),
   ]);
   const found = (text: string, ...tools: string[]) => names(findSessions(db, text, tools, 3));
@@ -179,6 +181,7 @@ t.test("a session is found by the beginning of its id, in any tool", async (t) =
   t.same(found("ab").length, 3, "at most so many");
   t.same(found("b"), ["chat b", "codex b"]);
   t.same(found("b", "chat"), ["chat b"]);
+  t.same(found("z", "chat"), ["chat z9"], "after the ids of another tool");
   for (const none of ["nope", "ABC", "a*", "far", "b'", "2026-11-19", "2026-13-99/x", "\0", "%"])
     t.same(found(none), [], none);
   for (const session of ids) t.equal(readSession(db, { tool: "codex", session })?.requests, 1, session);
