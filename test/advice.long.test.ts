@@ -109,6 +109,10 @@ const ALARM: ElsewhereCase = {
   file: "journeys/mirror-program.long.test.ts",
   title: "mirror shows matched rows, and exits 1 in words and JSON until an alarm is acknowledged",
 };
+const SESSIONS: ElsewhereCase = {
+  file: "cli/sessions-change.test.ts",
+  title: "each command that a session's refusal and its answer advise works where it is printed",
+};
 const CAPTCHA: ElsewhereCase = {
   file: "journeys/mirror-login.long.test.ts",
   title: "a login that needs a captcha says so, and a refresh token works instead",
@@ -402,6 +406,10 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
       t.equal(bare.requests().at(-1)?.keyId, bare.account.keys.at(-1)?.id, "with the new key");
     },
   },
+  sessions: SESSIONS,
+  liftSession: SESSIONS,
+  takeBackSessionLift: SESSIONS,
+  allowSession: SESSIONS,
   lift: {
     tools: { poor: "limits: { spend: $0.000001/day }" },
     printed: advice.lift("poor", "spend", "0.01"),

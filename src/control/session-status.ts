@@ -1,8 +1,7 @@
 import type { Tool } from "../config/schema.ts";
 import type { Kind, SessionLevel } from "../limits/counters.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import type { Call } from "../proxy/call.ts";
-import type { InFlight } from "../proxy/in-flight.ts";
+import type { SessionInFlight } from "../proxy/in-flight.ts";
 
 /** What the daemon knows of a session that runs, is limited or was stopped. The usage index knows all others. */
 export interface SessionStatus {
@@ -28,39 +27,21 @@ export interface SessionLimitStatus {
   readonly extra: number;
 }
 
-/** The id under which a call is counted. */
-export function sessionOf(
-  { head, tokenName, startedAt, lease }: Call,
-  limiter: Pick<Limiter, "sessionId">,
-): string {
-  const counted = lease?.reservation.session ?? null;
-  if (counted !== null) return counted.id;
-  const admittedAt = lease?.reservation.at ?? startedAt;
-  return limiter.sessionId({ session: head.session, token: tokenName }, admittedAt);
-}
-
 export function sessionStatuses(
   tools: readonly Tool[],
-  limiter: Pick<Limiter, "sessionLevels" | "sessionId" | "currentName">,
-  inFlight: Pick<InFlight, "calls">,
+  limiter: Pick<Limiter, "sessionLevels">,
+  inFlight: readonly SessionInFlight[],
 ): SessionStatus[] {
-  const running = new Map<string, Map<string, number>>();
-  for (const call of inFlight.calls()) {
-    if (call.tool === null) continue;
-    const name = limiter.currentName(call.tool.name);
-    const ofTool = running.get(name) ?? new Map<string, number>();
-    const session = sessionOf(call, limiter);
-    running.set(name, ofTool.set(session, (ofTool.get(session) ?? 0) + 1));
-  }
   return tools.flatMap((tool) => {
-    const ofTool = running.get(tool.name) ?? new Map<string, number>();
+    const running = new Map(
+      inFlight.filter((one) => one.tool === tool.name).map(({ session, calls }) => [session, calls]),
+    );
     const counted = limiter.sessionLevels(tool).map((level) => {
-      const { id } = level.session;
-      const count = ofTool.get(id) ?? 0;
-      ofTool.delete(id);
-      return countedStatus(tool.name, level, count);
+      const calls = running.get(level.session.id) ?? 0;
+      running.delete(level.session.id);
+      return countedStatus(tool.name, level, calls);
     });
-    const others = [...ofTool].map(([session, count]) => uncountedStatus(tool.name, session, count));
+    const others = [...running].map(([session, calls]) => uncountedStatus(tool.name, session, calls));
     return [...counted, ...others];
   });
 }

@@ -8,7 +8,6 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth } from "../proxy/gateway-health.ts";
-import type { InFlight, SessionInFlight } from "../proxy/in-flight.ts";
 import type { KeyHealth } from "../proxy/key-health/key-health.ts";
 import type { Shared } from "../shared/shared.ts";
 import type { SharedStatus } from "../shared/status.ts";
@@ -42,8 +41,6 @@ export interface Status {
   readonly shared: SharedStatus | null;
   /** Changes of keys that are not finished, and what they wait for. */
   readonly key_changes: readonly KeyChangeStatus[];
-  /** The sessions with calls in flight. */
-  readonly sessions_in_flight: readonly SessionInFlight[];
   readonly dashboard: DashboardStatus;
   /** Latest first. */
   readonly actions: readonly Action[];
@@ -170,7 +167,6 @@ interface StatusDeps {
   readonly usage: Pick<UsageLog, "state" | "readNow" | "journal">;
   readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
   readonly shared: Pick<Shared, "status" | "listParts">;
-  readonly inFlight: Pick<InFlight, "sessions">;
   readonly dashboard: DashboardStatus;
   readonly keyChanges: readonly KeyChangeStatus[];
   readonly actions: readonly Action[];
@@ -204,7 +200,6 @@ export async function readStatus(deps: StatusDeps): Promise<Status> {
     usage: usageStatus(deps),
     consoles: await deps.mirror.status(),
     shared: deps.shared.status(),
-    sessions_in_flight: deps.inFlight.sessions(),
     dashboard: deps.dashboard,
     key_changes: deps.keyChanges,
     actions: deps.actions,

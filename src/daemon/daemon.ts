@@ -105,7 +105,6 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       usage,
       mirror,
       shared,
-      inFlight,
       dashboard: dashboard.status(),
       keyChanges: lifecycle.unfinished(),
       actions: actions.latest(),

@@ -1,10 +1,9 @@
 import type { Config } from "../config/schema.ts";
 import type { Controls } from "../control/routes.ts";
-import { sessionLimits, sessionOf, sessionStatuses } from "../control/session-status.ts";
+import { sessionLimits, sessionStatuses } from "../control/session-status.ts";
 import { advice } from "../core/advice.ts";
 import type { Logger } from "../core/log.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import type { Call } from "../proxy/call.ts";
 import type { InFlight } from "../proxy/in-flight.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 
@@ -29,7 +28,7 @@ export function createSessionControls({
 }: SessionDeps): Pick<Controls, "sessions" | "stopSession" | "liftSession"> {
   const notWritten = `the usage log cannot be written → ${advice.status()}`;
   return {
-    sessions: () => sessionStatuses(Object.values(config().tools), limiter, inFlight),
+    sessions: () => sessionStatuses(Object.values(config().tools), limiter, inFlight.sessions()),
     stopSession(name, { session, stopped }, peer) {
       if (config().tools[name] === undefined) return null;
       const stop = { stopped, at: now() };
@@ -37,11 +36,7 @@ export function createSessionControls({
       if (!journal.append({ kind: "session-stop", tool: name, session, ...stop, given_by: peer }))
         return { cut: 0, problem: notWritten };
       limiter.stopSession(name, session, stop);
-      const isOfSession = (call: Call) =>
-        call.tool !== null &&
-        limiter.currentName(call.tool.name) === name &&
-        sessionOf(call, limiter) === session;
-      const cut = stopped ? inFlight.cutWhere(isOfSession) : 0;
+      const cut = stopped ? inFlight.cutSession(name, session) : 0;
       const what = stopped ? "was stopped" : "is allowed again";
       log.warn({ tool: name, session, cut, peer }, `session ${session} of tool ${name} ${what}`);
       return { cut, problem: null };

@@ -1,5 +1,6 @@
 import type { Period, Rate, Tool } from "../config/schema.ts";
-import { type CarriedSession, type Session, type SessionOrigin, Sessions } from "./sessions.ts";
+import type { SessionOrigin } from "../core/session-id.ts";
+import { type CarriedSession, type Session, Sessions } from "./sessions.ts";
 import {
   type Calendar,
   type Counted,
@@ -221,7 +222,7 @@ export class Counters {
   constructor(calendar: Calendar) {
     this.#calendar = calendar;
     this.#windows = new WindowCounts(calendar);
-    this.sessions = new Sessions(calendar);
+    this.sessions = new Sessions();
   }
 
   get inFlight(): number {

@@ -22,7 +22,7 @@ import {
 import { type CallTokens, RecentCalls } from "./estimate.ts";
 import { type Joined, type Moment, type Waiter, WaitingQueue } from "./queue.ts";
 import { addRateHeaders, limitRefusal } from "./refusals.ts";
-import { type SessionLift, type SessionOrigin, type SessionStop, sessionId } from "./sessions.ts";
+import type { SessionLift, SessionStop } from "./sessions.ts";
 import type { Calendar, Window } from "./windows.ts";
 
 /** What is held for one request until it is settled or canceled. */
@@ -247,11 +247,6 @@ export class Limiter {
   /** The owner gives a session more. An amount of 0 takes back everything given for this limit. */
   liftSession(tool: string, session: string, { limit, amount, given_at }: SessionLift): void {
     this.#toolLimiter(tool).counters.sessions.lift(session, limit, amount, given_at);
-  }
-
-  /** The id under which a request of a tool is counted. */
-  sessionId(origin: SessionOrigin, at: number): string {
-    return sessionId(origin, at, this.#calendar);
   }
 
   /** The sessions of a tool that are counted or stopped. */

@@ -1,23 +1,16 @@
 import type { SessionLimits } from "../config/schema.ts";
-import { DAY_MS, MINUTE_MS, twoDigits } from "../core/units.ts";
-import type { Calendar, Counted } from "./windows.ts";
+import { countedSession, type SessionOrigin, sharedSession } from "../core/session-id.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
+import type { Counted } from "./windows.ts";
 
 /*
- * What each session of one tool used. A session is one run of an agent, by the id that its client sends. Requests without
- * an id share a session per token and day, so that a loop of curl has a limit, too.
+ * What each session of one tool used. A session is one run of an agent, by the id that its client sends: see
+ * core/session-id.ts.
  *
  * An id is only for counting. A program can invent one for each request; the tool's own limits stop such a program.
  */
 
 type Kind = keyof SessionLimits;
-
-/** What says which session a request belongs to. */
-export interface SessionOrigin {
-  /** As the client names it; null: it does not. */
-  readonly session: string | null;
-  /** The name of its token; null: it has none. */
-  readonly token: string | null;
-}
 
 /** What is known of one session. Amounts are requests, tokens and micro-dollars. */
 export interface Session extends Record<Kind, number> {
@@ -55,9 +48,6 @@ export interface CarriedSession extends Readonly<Record<Kind, number>> {
   readonly full: boolean;
 }
 
-/** What begins the id of a session that is the calling process. Such a process has no id of its own. */
-export const PROCESS_SESSION = "process-";
-
 /** New sessions beyond this share one. With ids of 100 characters that is 4 MB for a tool. */
 const MAX_SESSIONS = 10_000;
 /** A session without a request for this long is forgotten, unless it is stopped or full. */
@@ -65,28 +55,12 @@ const IDLE_MS = DAY_MS;
 /** No token is called this. */
 const OVERFLOW = "+overflow";
 
-/** The id under which the requests of an origin are counted. The client's own ids have no slash. */
-export function sessionId({ session, token }: SessionOrigin, at: number, calendar: Calendar): string {
-  if (session !== null && !session.startsWith(PROCESS_SESSION)) return session;
-  return dayId(token ?? "no-token", at, calendar);
-}
-
-function dayId(name: string, at: number, calendar: Calendar): string {
-  const { year, month, day } = calendar.at(at);
-  return `${year}-${twoDigits(month)}-${twoDigits(day)}/${name}`;
-}
-
 /** The sessions of one tool. Its counters call every method, each in one synchronous step. */
 export class Sessions {
-  readonly #calendar: Calendar;
   readonly #sessions = new Map<string, Session>();
   /** null: sessions are not limited. undefined: not known yet, as while the journal is read, so all are counted. */
   #limits: SessionLimits | null | undefined;
   #droppedAt = Number.NEGATIVE_INFINITY;
-
-  constructor(calendar: Calendar) {
-    this.#calendar = calendar;
-  }
 
   get limits(): SessionLimits | null {
     return this.#limits ?? null;
@@ -108,7 +82,7 @@ export class Sessions {
   /** The session of a request, which may be its first one; null: it is not counted. */
   find(origin: SessionOrigin, at: number): Session | null {
     if (!this.areCounted) return null;
-    const id = sessionId(origin, at, this.#calendar);
+    const id = countedSession(origin, at);
     const known = this.#sessions.get(id);
     if (known !== undefined) return known;
     return this.#limits === null ? null : this.#begin(id, at);
@@ -116,7 +90,7 @@ export class Sessions {
 
   #begin(id: string, at: number): Session {
     if (this.#sessions.size >= MAX_SESSIONS) this.#dropIdle(at);
-    return this.#findOrAdd(this.#sessions.size < MAX_SESSIONS ? id : dayId(OVERFLOW, at, this.#calendar), at);
+    return this.#findOrAdd(this.#sessions.size < MAX_SESSIONS ? id : sharedSession(at, OVERFLOW), at);
   }
 
   #findOrAdd(id: string, at: number): Session {
@@ -156,8 +130,7 @@ export class Sessions {
 
   /** A correction of a request that was admitted at this time. A session that was forgotten is not counted again. */
   correct(origin: SessionOrigin, at: number, counted: Pick<Counted, "tokens" | "spend">): void {
-    const session =
-      this.get(sessionId(origin, at, this.#calendar)) ?? this.get(dayId(OVERFLOW, at, this.#calendar));
+    const session = this.get(countedSession(origin, at)) ?? this.get(sharedSession(at, OVERFLOW));
     if (session !== null) this.add(session, counted);
   }
 

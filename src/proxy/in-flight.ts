@@ -1,5 +1,5 @@
 import type { Secret } from "../core/secret.ts";
-import { sharedSession } from "../core/session-id.ts";
+import { countedSession } from "../core/session-id.ts";
 import type { Call } from "./call.ts";
 import type { ObservedSoFar } from "./observer.ts";
 import { buildOpening } from "./records.ts";
@@ -73,10 +73,6 @@ export class InFlight {
     });
   }
 
-  calls(): Iterable<Call> {
-    return this.#connections.keys();
-  }
-
   /** At most `max`, the oldest first. */
   list(max: number, elapsed: number): InFlightCall[] {
     const calls = [...this.#connections.keys()].slice(0, max);
@@ -88,7 +84,7 @@ export class InFlight {
     const sessions = new Map<string, SessionInFlight>();
     for (const call of this.#connections.keys()) {
       if (call.tool === null) continue;
-      const session = { tool: call.tool.name, session: sessionOf(call) };
+      const session = { tool: this.#currentName(call.tool.name), session: sessionOf(call) };
       const key = JSON.stringify(session);
       sessions.set(key, { ...session, calls: (sessions.get(key)?.calls ?? 0) + 1 });
     }
@@ -98,15 +94,20 @@ export class InFlight {
   /** Cuts the calls of a tool. Returns how many there were. */
   cut(tool: string): number {
     const name = this.#currentName(tool);
-    return this.cutWhere((call) => call.tool !== null && this.#currentName(call.tool.name) === name);
+    return this.#cutWhere((call) => call.tool !== null && this.#currentName(call.tool.name) === name);
+  }
+
+  /** Cuts the calls of a session of a tool. Returns how many there were. */
+  cutSession(tool: string, session: string): number {
+    const isOfTool = (call: Call) => call.tool !== null && this.#currentName(call.tool.name) === tool;
+    return this.#cutWhere((call) => isOfTool(call) && sessionOf(call) === session);
   }
 
   cutAll(): void {
-    this.cutWhere(() => true);
+    this.#cutWhere(() => true);
   }
 
-  /** Returns how many there were. */
-  cutWhere(isWanted: (call: Call) => boolean): number {
+  #cutWhere(isWanted: (call: Call) => boolean): number {
     const found = [...this.#connections].filter(([call]) => isWanted(call));
     for (const [call, connection] of found) {
       call.isCanceled = true;
@@ -116,9 +117,12 @@ export class InFlight {
   }
 }
 
-/** The session that it names, or the one that it shares. */
-function sessionOf(call: Call): string {
-  return call.head.session ?? sharedSession(call.startedAt, call.tokenName, call.program);
+/** The session in which the limits count it. */
+function sessionOf({ head, tokenName, startedAt, lease }: Call): string {
+  const counted = lease?.reservation.session ?? null;
+  if (counted !== null) return counted.id;
+  const admittedAt = lease?.reservation.at ?? startedAt;
+  return countedSession({ session: head.session, token: tokenName }, admittedAt);
 }
 
 function shown(call: Call, elapsed: number): InFlightCall {

@@ -27,7 +27,6 @@ const STATUS: Status = {
   config: { path: "/home/me/config.yaml", revision: 1, loaded_at: NOW },
   problems: [],
   key_changes: [],
-  sessions_in_flight: [],
   shared: null,
   actions: [],
   tools: [],

@@ -9,7 +9,7 @@ import { ROOT } from "../doubles/paths.ts";
 import { atScreen } from "../doubles/screen.ts";
 
 /** Commands that a program must not answer for a person, and one that is a dialog. */
-const WITHOUT_YES = ["trust", "tools lift", "mirror ack", "config edit"];
+const WITHOUT_YES = ["trust", "tools lift", "sessions allow", "sessions lift", "mirror ack", "config edit"];
 
 /**
  * Every question with a yes or no answer: its file in src/cli, its default, and the commands that ask it. What the person asked
@@ -47,6 +47,19 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ],
   ["tools/rotate-at-console.ts", "rotate them now?", "yes", ["tools rotate"]],
   ["tools/rotate-at-console.ts", "rotate the key of {name} now?", "yes", ["tools rotate"]],
+  [
+    "sessions/change.ts",
+    "allow session {session.session} of {session.tool} again?",
+    "no",
+    ["sessions allow"],
+  ],
+  [
+    "sessions/change.ts",
+    "give session {id} of {tool} {amountInWords(kind, extra)} more?",
+    "no",
+    ["sessions lift"],
+  ],
+  ["sessions/change.ts", "take back what session {id} of {tool} was given?", "yes", ["sessions lift"]],
   ["tools/lift.ts", "give {name} {what}?", "no", ["tools lift"]],
   ["tools/lift.ts", "take back the extra allowances of {name}?", "yes", ["tools lift"]],
   ["tools/lift.ts", "question", "no", ["tools lift"]],

@@ -81,6 +81,7 @@ t.test("sessions lists what each run used, the last one first", async (t) => {
     ...["tool", "session", "project", "branch", "started_at", "last_at", "requests", "refused"],
     ...["input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens"],
     ...["cost_microdollars", "unknown_cost", "tokens", "cache_share", "running"],
+    ...["stopped", "limits"],
   ]);
   t.match(json[1], { session: CODEX_LATER, requests: 2, refused: 1, project: "~/code/app", running: 0 });
   const ids = async (...args: string[]) =>

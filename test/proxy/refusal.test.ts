@@ -13,6 +13,8 @@ const NO_RETRY: Record<number, RefusalCode[]> = {
     "model-not-in-group",
     "price-unknown",
     "quota-exhausted",
+    "session-limited",
+    "session-stopped",
     "wrong-base-url",
     "bad-request",
     "gateway-unreachable",

@@ -9,14 +9,16 @@ import type { SessionLimitStatus, SessionStatus } from "../../control/session-st
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
+import { PROCESS_SESSION } from "../../core/session-id.ts";
 import { amountInWords, statusFigures } from "../../limits/format.ts";
 import { count } from "../../usage/reports/format.ts";
+import type { SessionName } from "../../usage/reports/sessions.ts";
 import { type LiftOptions, readLift } from "../tools/lift.ts";
 import { fail, failNull, print } from "../ui/messages.ts";
 import { agrees } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
-import { type FoundSession, findSession } from "./find.ts";
+import { askSessions, findSession } from "./find.ts";
 
 interface SessionOptions {
   readonly tool?: string;
@@ -25,13 +27,13 @@ interface SessionOptions {
 /** `keybearer sessions stop`: cuts its requests in flight, and refuses further ones. */
 export async function stop(text: string, options: SessionOptions): Promise<void> {
   const paths = commandPaths();
-  const session = await findSession(paths, text, options.tool);
+  const session = await findChangeable(paths, text, options.tool);
   if (session === null) return;
   const answer = await changeStop(paths, session, true);
   if (answer === null) return;
   const cut = answer.cut === 0 ? "" : `; ${count(answer.cut, "request")} in flight cut`;
-  print(`session ${session.id} of ${session.tool} is stopped${cut}`);
-  print(`to allow it again: ${advice.allowSession(session.id)}`);
+  print(`session ${session.session} of ${session.tool} is stopped${cut}`);
+  print(`to allow it again: ${advice.allowSession(session.session)}`);
 }
 
 /** `keybearer sessions allow` */
@@ -39,14 +41,13 @@ export async function allow(text: string, options: SessionOptions): Promise<void
   // A stop must not be taken back by the program that it stops, so a person at a terminal has to.
   if (!isInteractive()) return needsTerminal("allow", advice.allowSession(text));
   const paths = commandPaths();
-  const session = await findSession(paths, text, options.tool);
+  const session = await findChangeable(paths, text, options.tool);
   if (session === null) return;
-  const found = await findStatus(paths, session);
-  if (found === undefined) return;
-  if (found?.stopped !== true) return print(`session ${session.id} of ${session.tool} is not stopped`);
-  if (!(await agrees(`allow session ${session.id} of ${session.tool} again?`, "no", "allowed"))) return;
+  if (!(await findStatus(paths, session))?.stopped)
+    return print(`session ${session.session} of ${session.tool} is not stopped`);
+  if (!(await agrees(`allow session ${session.session} of ${session.tool} again?`, "no", "allowed"))) return;
   const answer = await changeStop(paths, session, false);
-  if (answer !== null) print(`session ${session.id} of ${session.tool} is allowed again`);
+  if (answer !== null) print(`session ${session.session} of ${session.tool} is allowed again`);
 }
 
 /** `keybearer sessions lift` */
@@ -54,22 +55,21 @@ export async function lift(text: string, options: LiftOptions & SessionOptions):
   const request = options.takeBack ? null : readLift(options, Date.now());
   if (request !== null && "problem" in request) return fail(request.problem, EXIT.usage);
   if (!isInteractive()) {
-    const typed = request === null ? advice.takeBackSessionLift(text) : advice.liftSession(text, request.kind, null);
+    const typed =
+      request === null ? advice.takeBackSessionLift(text) : advice.liftSession(text, request.kind, null);
     return needsTerminal("lift", typed);
   }
   const paths = commandPaths();
-  const session = await findSession(paths, text, options.tool);
+  const session = await findChangeable(paths, text, options.tool);
   if (session === null) return;
-  const found = await findStatus(paths, session);
-  if (found === undefined) return;
-  const limits = found?.limits ?? [];
+  const limits = (await findStatus(paths, session))?.limits ?? [];
   if (request === null) await takeBack(paths, session, limits);
   else await give(paths, session, limits, request);
 }
 
 async function give(
   paths: Paths,
-  { tool, id }: FoundSession,
+  { tool, session: id }: SessionName,
   limits: readonly SessionLimitStatus[],
   { kind, amount }: Pick<SessionLiftRequest, "kind"> & { readonly amount: number | null },
 ): Promise<void> {
@@ -78,8 +78,9 @@ async function give(
   const extra = amount ?? (limit === undefined ? null : limit.most - limit.extra);
   if (extra === null) return fail(`tool ${tool} has no limit on ${kind} for a session`, EXIT.failed);
   if (limit !== undefined) print(limitLine(limit));
-  if (!(await agrees(`give session ${id} of ${tool} ${amountInWords(kind, extra)} more?`, "no", "given"))) return;
-  const given = await sendLift(paths, { tool, id }, { session: id, kind, amount: extra });
+  if (!(await agrees(`give session ${id} of ${tool} ${amountInWords(kind, extra)} more?`, "no", "given")))
+    return;
+  const given = await sendLift(paths, { tool, session: id }, { session: id, kind, amount: extra });
   if (given === null) return;
   print(`session ${id} of ${tool} has ${amountInWords(kind, extra)} more`);
   print(...given.filter((one) => one.limit === kind).map(limitLine));
@@ -88,11 +89,11 @@ async function give(
 
 async function takeBack(
   paths: Paths,
-  session: FoundSession,
+  session: SessionName,
   limits: readonly SessionLimitStatus[],
 ): Promise<void> {
   const given = limits.filter(({ extra }) => extra > 0);
-  const { tool, id } = session;
+  const { tool, session: id } = session;
   if (given.length === 0) return print(`session ${id} of ${tool} has no extra allowance`);
   print(...given.map(limitLine));
   if (!(await agrees(`take back what session ${id} of ${tool} was given?`, "yes", "taken back"))) return;
@@ -112,19 +113,22 @@ function needsTerminal(what: string, typed: string): void {
   fail(`${what} needs a person at a terminal. open one and type: ${typed}`, EXIT.usage);
 }
 
-/** null: it neither runs nor has limits, and is not stopped. undefined: a message has said why it is unknown. */
-async function findStatus(paths: Paths, { tool, id }: FoundSession): Promise<SessionStatus | null | undefined> {
-  const asked = await askDaemon<SessionStatus[]>(paths, "GET", "/sessions");
-  if (!asked.ok) {
-    fail(asked.problem, EXIT.failed);
-    return undefined;
-  }
-  return asked.value.find((one) => one.tool === tool && one.session === id) ?? null;
+/** null: a message has said why. */
+async function findChangeable(paths: Paths, text: string, tool?: string): Promise<SessionName | null> {
+  const found = await findSession(paths, text, tool ?? null);
+  if (!found.ok) return failNull(found, EXIT.failed);
+  if (!found.name.session.startsWith(PROCESS_SESSION)) return found.name;
+  const problem = `${found.name.session} is a process whose client names no session, and limits count its requests per token and day`;
+  return failNull({ problem, next: `${advice.sessions()}, and choose the session of the day` }, EXIT.failed);
+}
+
+async function findStatus(paths: Paths, { tool, session }: SessionName): Promise<SessionStatus | undefined> {
+  return (await askSessions(paths)).find((one) => one.tool === tool && one.session === session);
 }
 
 async function changeStop(
   paths: Paths,
-  { tool, id }: FoundSession,
+  { tool, session: id }: SessionName,
   stopped: boolean,
 ): Promise<SessionStopAnswer | null> {
   const request: SessionStopRequest = { session: id, stopped };
@@ -138,7 +142,7 @@ async function changeStop(
 /** The limits as they are now; null: a message has said why nothing changed. */
 async function sendLift(
   paths: Paths,
-  { tool }: FoundSession,
+  { tool }: SessionName,
   request: SessionLiftRequest,
 ): Promise<readonly SessionLimitStatus[] | null> {
   const path = `/liftsession/${encodeURIComponent(tool)}`;

@@ -1,4 +1,5 @@
 import { Command } from "commander";
+import type { allow, lift, stop } from "./change.ts";
 import type { ListOptions } from "./list.ts";
 import type { ShowOptions } from "./show.ts";
 
@@ -24,5 +25,27 @@ export function sessionsCommand(): Command {
     .option("--tool <name>", "the one of this tool, if several have the id")
     .option("--json", "print JSON")
     .action(async (id: string, options: ShowOptions) => (await import("./show.ts")).show(id, options));
+  sessions
+    .command("stop")
+    .description("cut the requests of a session, and refuse further ones")
+    .argument("<id>", "its id or the beginning of it")
+    .option("--tool <name>", "the one of this tool, if several have the id")
+    .action(async (...given: Parameters<typeof stop>) => (await import("./change.ts")).stop(...given));
+  sessions
+    .command("allow")
+    .description("allow a session again that was stopped; needs a person at a terminal")
+    .argument("<id>", "its id or the beginning of it")
+    .option("--tool <name>", "the one of this tool, if several have the id")
+    .action(async (...given: Parameters<typeof allow>) => (await import("./change.ts")).allow(...given));
+  sessions
+    .command("lift")
+    .description("give a session more than its limit, or take it back; needs a person at a terminal")
+    .argument("<id>", "its id or the beginning of it")
+    .option("--requests [count]", "this many more requests")
+    .option("--tokens [count]", "this many more tokens")
+    .option("--spend [dollars]", "this much more money, in dollars, without the sign")
+    .option("--take-back", "take back what it was given")
+    .option("--tool <name>", "the one of this tool, if several have the id")
+    .action(async (...given: Parameters<typeof lift>) => (await import("./change.ts")).lift(...given));
   return sessions;
 }

@@ -1,11 +1,11 @@
-import { askDaemon } from "../../control/client.ts";
-import type { Status } from "../../control/status.ts";
+import type { SessionLimitStatus, SessionStatus } from "../../control/session-status.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
-import type { Paths } from "../../core/paths.ts";
 import { costInWords, DAY_MS, exact } from "../../core/units.ts";
+import { statusFigures } from "../../limits/format.ts";
 import { count, percent, short } from "../../usage/reports/format.ts";
 import { finish } from "../../usage/reports/report.ts";
-import { readSessions, type SessionName, type SessionRow } from "../../usage/reports/sessions.ts";
+import { isShared, readSessions, type SessionRow } from "../../usage/reports/sessions.ts";
 import { cacheShare, sumTokens } from "../../usage/reports/sums.ts";
 import { exitOnClosedOutput, fail, printJson, printLayout, printText } from "../ui/messages.ts";
 import { shortIds } from "../ui/short-ids.ts";
@@ -16,6 +16,7 @@ import { wrap } from "../ui/text.ts";
 import { ago, timeOfDay } from "../ui/units.ts";
 import { filterOf, resolveFilter } from "../usage/filter.ts";
 import { hasUsageLog, noUsageLog, withIndex } from "../usage/index-file.ts";
+import { askSessions } from "./find.ts";
 
 export interface ListOptions {
   readonly all?: boolean;
@@ -32,6 +33,10 @@ export interface ListedSession extends SessionRow {
   readonly cache_share: number | null;
   /** Requests in flight. */
   readonly running: number;
+  /** The owner stopped it. */
+  readonly stopped: boolean;
+  /** How full its limits are; empty: it has none, or no daemon runs. */
+  readonly limits: readonly SessionLimitStatus[];
 }
 
 /** `keybearer sessions` */
@@ -53,30 +58,51 @@ export async function list(options: ListOptions): Promise<void> {
     if (!resolved.ok) return fail(resolved.problem, EXIT.failed);
     const { tools, projects } = resolved.filter;
     const rows = finish(readSessions(db, { since, tools, projects }));
-    const running = await readRunning(paths);
-    const sessions = rows.map((row) => listed(row, running));
+    const known = await askSessions(paths);
+    const sessions = rows.map((row) => listed(row, known));
     if (options.json) printJson(sessions);
-    else printLayout(formatSessions(sessions, since, now, stdoutScreen().width));
+    else {
+      const { width } = stdoutScreen();
+      const notes = sharedNotes(known, sessions).map((note) => `${wrap(note, width)}\n`);
+      printLayout(formatSessions(sessions, since, now, width) + notes.join(""));
+    }
   });
 }
 
-/** How many requests of a session are in flight. None are if no daemon runs. */
-type Running = (name: SessionName) => number;
-
-export async function readRunning(paths: Paths): Promise<Running> {
-  const asked = await askDaemon<Status>(paths, "GET", "/status");
-  // A daemon from before an update does not send them.
-  const inFlight = asked.ok ? (asked.value.sessions_in_flight ?? []) : [];
-  const calls = new Map(inFlight.map((each) => [keyOf(each), each.calls]));
-  return (name) => calls.get(keyOf(name)) ?? 0;
+/** @param known see askSessions() */
+export function listed(row: SessionRow, known: readonly SessionStatus[]): ListedSession {
+  const status = known.find(({ tool, session }) => tool === row.tool && session === row.session);
+  const { running = 0, stopped = false, limits = [] } = status ?? {};
+  return { ...row, tokens: sumTokens(row), cache_share: cacheShare(row), running, stopped, limits };
 }
 
-function keyOf({ tool, session }: SessionName): string {
-  return JSON.stringify([tool, session]);
+/**
+ * About sessions that count requests without an id. Where their processes are known, the table has a row for each process
+ * instead.
+ */
+function sharedNotes(known: readonly SessionStatus[], rows: readonly ListedSession[]): string[] {
+  const isListed = ({ tool, session }: SessionStatus) =>
+    rows.some((row) => row.tool === tool && row.session === session);
+  return known
+    .filter((one) => isShared(one.session) && !isListed(one) && (one.stopped || one.limits.length > 0))
+    .map((one) => {
+      const next = one.stopped ? ` → ${advice.allowSession(one.session)}` : "";
+      return `${one.session} of ${one.tool}, requests that name no session: ${formatState(one)}${next}`;
+    });
 }
 
-export function listed(row: SessionRow, running: Running): ListedSession {
-  return { ...row, tokens: sumTokens(row), cache_share: cacheShare(row), running: running(row) };
+/** stopped, or how full the fullest limit is: $3.10 of $5.00 */
+export function formatState({ stopped, limits }: Pick<SessionStatus, "stopped" | "limits">): string {
+  if (stopped) return "stopped";
+  const [fullest] = limits.toSorted((a, b) => shareOf(b) - shareOf(a));
+  if (fullest === undefined) return "";
+  const { used, max } = statusFigures(fullest);
+  const unit = fullest.limit === "spend" ? "" : ` ${fullest.limit}`;
+  return `${used} of ${max}${unit}`;
+}
+
+function shareOf({ used, held, most }: SessionLimitStatus): number {
+  return most === 0 ? 1 : (used + held) / most;
 }
 
 function formatSessions(
@@ -112,6 +138,7 @@ function sessionTable(sessions: readonly ListedSession[], now: number, width: nu
     number("tokens", 5, ({ tokens }) => short(tokens)),
     number("cache", 9, ({ cache_share: share }) => (share === null ? "-" : percent(share))),
     number("cost", 1, ({ cost_microdollars, unknown_cost }) => costInWords(cost_microdollars, unknown_cost)),
+    ...(has((session) => formatState(session) !== "") ? [text("limit", 2, formatState)] : []),
     ...(has(({ running }) => running > 0) ? [number("running", 2, ({ running }) => exact(running))] : []),
   ];
   return renderTable(columns, width);

@@ -12,8 +12,8 @@ import { ago, exactTime } from "../ui/units.ts";
 import { hasUsageLog, noUsageLog, withIndex } from "../usage/index-file.ts";
 import { reportTable } from "../usage/report-table.ts";
 import { formatField } from "../usage/show.ts";
-import { findSession } from "./find.ts";
-import { type ListedSession, listed, readRunning } from "./list.ts";
+import { askSessions, findIn } from "./find.ts";
+import { formatState, type ListedSession, listed } from "./list.ts";
 
 export interface ShowOptions {
   readonly tool?: string;
@@ -27,11 +27,16 @@ export async function show(text: string, options: ShowOptions): Promise<void> {
   const paths = commandPaths();
   if (!hasUsageLog(paths)) return fail(noUsageLog(paths), EXIT.failed);
   await withIndex(paths, async (db) => {
-    const found = findSession(db, text, options.tool ?? null);
-    if (!found.ok) return fail(found.problem, EXIT.failed);
+    const known = await askSessions(paths);
+    const found = findIn(db, text, options.tool ?? null, known);
+    if (!found.ok) return fail(found, EXIT.failed);
     const details = readDetails(db, found.name, now);
-    if (details === null) return fail(`there is no session ${text}`, EXIT.failed);
-    const session = listed(details.row, await readRunning(paths));
+    if (details === null)
+      return fail(
+        { problem: `the usage log has no request of ${found.name.session} yet`, next: null },
+        EXIT.failed,
+      );
+    const session = listed(details.row, known);
     if (options.json) printJson(detailsJson(session, details));
     else printLayout(formatDetails(session, details, now, stdoutScreen()));
   });
@@ -85,6 +90,7 @@ function formatDetails(
       `${short(session.tokens)}${share === null ? "" : `, ${percent(share)} of the input from cache`}`,
     ],
     ["cost", costInWords(session.cost_microdollars, session.unknown_cost)],
+    ["limit", formatState(session) || null],
   ];
   const parts = [
     fields.flatMap(([name, value]) => (value === null ? [] : [formatField(name, value, width)])).join("\n"),

@@ -1,5 +1,5 @@
 import { pick } from "../../core/pick.ts";
-import type { SessionOrigin } from "../../limits/sessions.ts";
+import type { SessionOrigin } from "../../core/session-id.ts";
 import { type Counted, difference } from "../../limits/windows.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
 import { countedBy } from "../../usage/counted.ts";

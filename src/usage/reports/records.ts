@@ -77,8 +77,8 @@ export function buildConditions(filter: Filter | Selection, table: "records" | "
 /** What was tried in the sandbox is left out once there is real usage, unless its tool is asked for by name. */
 const ONLY_SANDBOX = `NOT EXISTS (SELECT 1 FROM rollups WHERE gateway NOT IN ('', '${SANDBOX}'))`;
 
-/** The part of the id of a shared session after its slash. SQLite has no function for the last part of a path. */
-export const SHARED_NAME = `coalesce(token, replace(process, rtrim(process, replace(process, '/', '')), ''), '${NO_TOKEN}')`;
+/** The part of the id of a shared session after its slash. */
+export const SHARED_NAME = `coalesce(token, '${NO_TOKEN}')`;
 
 /** Requests that name no session. Refusals that share a record may be of any session. */
 export const WITHOUT_SESSION = "session IS NULL AND tool IS NOT NULL AND last_id IS NULL";

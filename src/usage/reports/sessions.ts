@@ -241,7 +241,7 @@ function partOf(values: readonly unknown[], sums: Sums): SessionRow {
   const [tool, id, project, branch, quarter, sharedName] = values as (string | null)[];
   return {
     tool: tool ?? "",
-    session: id ?? sharedSession(Number(quarter) * QUARTER_MS, sharedName ?? null, null),
+    session: id ?? sharedSession(Number(quarter) * QUARTER_MS, sharedName ?? null),
     project: project ?? null,
     branch: branch ?? null,
     started_at: Number(values.at(-2)),

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import { type Lease, Limiter, type ToolCarry } from "../../../src/limits/limiter.ts";
-import type { SessionOrigin } from "../../../src/limits/sessions.ts";
+import { countedSession, type SessionOrigin } from "../../../src/core/session-id.ts";
 import { type Counted, difference } from "../../../src/limits/windows.ts";
 import { usedBy } from "../../../src/usage/counted.ts";
 import { LimitsReplay } from "../../../src/usage/journal/limits-replay.ts";
@@ -64,7 +64,7 @@ class JournaledLimiter {
     this.#requests += 1;
     const id = `r${this.#requests}`;
     if (lease === null) {
-      const counted = this.limiter.sessionId(origin, this.clock.wall);
+      const counted = countedSession(origin, this.clock.wall);
       const found = this.limiter.sessionLevels(tool).find((level) => level.session.id === counted);
       const refusal = found?.session.isFull ? "session-limited" : "rate-limited";
       const started_at = this.clock.wall;

@@ -56,9 +56,8 @@ t.test("every session has the sums of its records, whatever the period", async (
     const isSeen = new Set<string>();
     for (const one of records) {
       if (one.tool === null) continue;
-      const program = one.process === null ? "no-token" : "python3";
       const day = new Date(one.started_at).toISOString().slice(0, 10);
-      const key = `${one.tool} ${one.session ?? `${day}/${one.token ?? program}`}`;
+      const key = `${one.tool} ${one.session ?? `${day}/${one.token ?? "no-token"}`}`;
       const { sums } = rollUp(one);
       const row = wanted.get(key) ?? { requests: 0, tokens: 0, cost: 0, unknown: 0 };
       row.requests += 1;
@@ -140,14 +139,14 @@ t.test("requests without an id are one session for each token and local day", as
       "chat 2026-11-19/no-token 1",
       "codex 2026-11-18/laptop 1",
       "codex 2026-11-19/laptop 2",
-      "codex 2026-11-19/run me 1",
+      "codex 2026-11-19/no-token 1",
     ],
   );
   t.match(read(db, { since: midnight + HOUR }), [{ session: "2026-11-19/laptop", requests: 2 }]);
   t.same(names(findSessions(db, "2026-11-19", [], 10)), [
     "codex 2026-11-19/laptop",
     "chat 2026-11-19/no-token",
-    "codex 2026-11-19/run me",
+    "codex 2026-11-19/no-token",
   ]);
   t.same(names(findSessions(db, "2026-11-19", ["chat"], 10)), ["chat 2026-11-19/no-token"]);
   const details = readDetails(db, { tool: "codex", session: "2026-11-19/laptop" }, midnight + DAY);
