@@ -104,6 +104,11 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "sessions show": {
     examples: ["keybearer sessions show 3f2a91c0", "keybearer sessions show 2026-11-19/laptop --json"],
   },
+  "sessions stop": { examples: ["keybearer sessions stop 3f2a91c0"] },
+  "sessions allow": { examples: ["keybearer sessions allow 3f2a91c0"] },
+  "sessions lift": {
+    examples: ["keybearer sessions lift 3f2a91c0 --spend 5", "keybearer sessions lift 3f2a91c0 --take-back"],
+  },
   mirror: { examples: ["keybearer mirror", "keybearer mirror sync && keybearer mirror diff"] },
   "mirror login": { examples: ["keybearer mirror login", "keybearer mirror login main --refresh-token"] },
   "mirror sync": { examples: ["keybearer mirror sync", "keybearer mirror sync main"] },

@@ -53,7 +53,7 @@ function assign(text: string, tool: string, assignments: readonly Assignment[]):
 
 /** Settings that hold a list: `limits.spend=5/day,60/month`. */
 const LISTS = ["limits.requests", "limits.tokens", "limits.spend", "allow_origins"];
-const MONEY = ["limits.spend", "quota"];
+const MONEY = ["limits.spend", "limits.session.spend", "quota"];
 
 function readAssignment(tool: string, text: string): Assignment | Problem {
   const match = /^([a-z_]+(?:\.[a-z_]+)*)=(.*)$/s.exec(text);
