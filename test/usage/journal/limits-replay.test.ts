@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
-import { type Lease, Limiter, type ToolCarry } from "../../../src/limits/limiter.ts";
 import { countedSession, type SessionOrigin } from "../../../src/core/session-id.ts";
+import { type Lease, Limiter, type ToolCarry } from "../../../src/limits/limiter.ts";
 import { type Counted, difference } from "../../../src/limits/windows.ts";
 import { usedBy } from "../../../src/usage/counted.ts";
 import { LimitsReplay } from "../../../src/usage/journal/limits-replay.ts";
