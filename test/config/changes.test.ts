@@ -32,7 +32,7 @@ const CHANGES: readonly (readonly [before: string, after: string, ...expectedCha
   [
     top(""),
     top("usage: { sync: full }"),
-    'usage {"keep":34560000000,"sync":"normal"} → {"keep":34560000000,"sync":"full"}',
+    'usage {"keep":34560000000,"sync":"normal","project":"off"} → {"keep":34560000000,"sync":"full","project":"off"}',
   ],
   [
     top(""),
@@ -105,6 +105,11 @@ const CHANGES: readonly (readonly [before: string, after: string, ...expectedCha
     "tool codex: spend $5.00/day → $0.50/day",
   ],
   [tool(""), tool("limits: { concurrent: 2 }"), "tool codex: concurrent none → 2"],
+  [
+    tool("limits: { session: { spend: $5 } }"),
+    tool("limits: { session: { spend: $0.50, requests: 9 } }"),
+    "tool codex: session spend $5.00 → requests 9, spend $0.50",
+  ],
   [tool(""), tool("limits: { wait: 2s }"), "tool codex: wait 0 → 2000"],
   [tool(""), tool("quota: $2"), "tool codex: quota none → $2.00"],
   [tool(""), tool("expires: 2027-03-31T18:00:00Z"), "tool codex: expires none → 2027-03-31T18:00:00.000Z"],

@@ -5,6 +5,7 @@ import {
   type Answered,
   heldWall,
   type Journey,
+  PENNY,
   REPORTED,
   startAfterCrash,
   startLimited,
@@ -200,4 +201,18 @@ t.test("a session's limit does not hold up the requests of other sessions that w
   await until("it waits", async () => (await codex()).waiting === 1);
   gateway.release();
   t.strictSame([(await first).status, (await waits).status], [200, 200]);
+});
+
+t.test("a loop is stopped within one reservation of its session's limit on money", async (t) => {
+  // Each request costs 12 micro-dollars, and holds 22 before it is sent.
+  const { call, control, gateway } = await startLimited(t, "limits: { session: { spend: $0.001 } }", {
+    clock: heldWall(),
+  });
+  const held = 10 + Math.ceil(PENNY.length / 4);
+  let refusal: string | null = null;
+  for (let nth = 0; nth < 200 && refusal === null; nth += 1) refusal = (await call(of("loop"))).refusal;
+  t.equal(refusal, "session-limited");
+  const spent = gateway.arrivals.length * REPORTED;
+  t.ok(spent <= 1000 && spent + held > 1000, `$${spent / 1e6} of $0.001 was spent`);
+  t.match(await control("GET", "/sessions"), [{ session: "loop", limits: [{ used: spent, most: 1000 }] }]);
 });
