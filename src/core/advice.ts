@@ -75,10 +75,12 @@ export const advice = {
   // Sessions.
   sessions: () => "keybearer sessions",
   /** amount null: as much as a session has from the start. */
-  liftSession: (session: string, kind: string, amount: string | null = null) =>
-    `keybearer sessions lift ${session} --${kind}${amount === null ? "" : ` ${amount}`}`,
-  takeBackSessionLift: (session: string) => `keybearer sessions lift ${session} --take-back`,
-  allowSession: (session: string) => `keybearer sessions allow ${session}`,
+  liftSession: (session: string, kind: string, amount: string | null = null, tool: string | null = null) =>
+    `keybearer sessions lift ${nameSession(session, tool)} --${kind}${amount === null ? "" : ` ${amount}`}`,
+  takeBackSessionLift: (session: string, tool: string | null = null) =>
+    `keybearer sessions lift ${nameSession(session, tool)} --take-back`,
+  allowSession: (session: string, tool: string | null = null) =>
+    `keybearer sessions allow ${nameSession(session, tool)}`,
 
   // The console.
   keys: () => "keybearer keys",
@@ -115,4 +117,9 @@ export function withConfig(
 /** null: the tool's name says which client it is. */
 function forClient(client: string | null): string {
   return client === null ? "" : ` --for ${client}`;
+}
+
+/** Tokens of several tools may have one name, and so may the sessions that are named after them. */
+function nameSession(session: string, tool: string | null): string {
+  return tool !== null && session.includes("/") ? `${session} --tool ${tool}` : session;
 }

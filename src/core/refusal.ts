@@ -29,12 +29,12 @@ export const REFUSALS = {
   "model-not-in-group": { status: 400, retry: NEVER },
   "price-unknown": { status: 400, retry: NEVER },
   "quota-exhausted": { status: 400, retry: NEVER },
-  // These four are 429 only with a retry-after, and 400 without one: see findRule.
+  // These five are 429 only with a retry-after, and 400 without one: see findRule.
   "rate-limited": { status: 429, retry: MAY },
   "tokens-limited": { status: 429, retry: MAY },
   "spend-limited": { status: 429, retry: MAY },
   "too-many-at-once": { status: 429, retry: MAY },
-  "session-limited": { status: 400, retry: NEVER },
+  "session-limited": { status: 429, retry: MAY },
   "session-stopped": { status: 400, retry: NEVER },
   "wrong-base-url": { status: 400, retry: NEVER },
   "host-not-allowed": { status: 421, retry: NEVER },

@@ -32,14 +32,17 @@ export function createSessionControls({
     stopSession(name, { session, stopped }, peer) {
       if (config().tools[name] === undefined) return null;
       const stop = { stopped, at: now() };
-      // Written first: it must not be forgotten at the next start.
-      if (!journal.append({ kind: "session-stop", tool: name, session, ...stop, given_by: peer }))
-        return { cut: 0, problem: notWritten };
-      limiter.stopSession(name, session, stop);
+      // Also if it cannot be written: what runs away must stop.
+      if (!limiter.stopSession(name, session, stop))
+        return { cut: 0, problem: `tool ${name} has too many stopped sessions → ${advice.sessions()}` };
       const cut = stopped ? inFlight.cutSession(name, session) : 0;
       const what = stopped ? "was stopped" : "is allowed again";
       log.warn({ tool: name, session, cut, peer }, `session ${session} of tool ${name} ${what}`);
-      return { cut, problem: null };
+      const isKept = journal.append({ kind: "session-stop", tool: name, session, ...stop, given_by: peer });
+      const problem = isKept
+        ? null
+        : `session ${session} ${what}, but only until the next start: ${notWritten}`;
+      return { cut, problem };
     },
     liftSession(name, { session, kind, amount }, peer) {
       const tool = config().tools[name];

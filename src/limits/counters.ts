@@ -117,8 +117,8 @@ export interface Used {
 export interface Correction extends Counted {
   /** When the request was admitted. */
   readonly at: number;
-  /** Missing: it belongs to no session. */
-  readonly origin?: SessionOrigin;
+  /** The session that counts it; null or missing: none does. */
+  readonly session?: string | null;
 }
 
 /** What is held for one request in flight, until it is settled or canceled. */
@@ -250,7 +250,7 @@ export class Counters {
    */
   reserve(ask: Ask, now: number, ownNow: number = now): Reserved {
     const need = this.#needFor(ask, now);
-    const session = this.#findSession(ask, now);
+    const session = this.#findSession(ask, ownNow);
     const shortage = this.#findShortage(ask, need, session, now, ownNow);
     if (shortage !== null) return { ok: false, shortage };
     const spend = ask.spend === null ? null : need.spend;
@@ -259,13 +259,13 @@ export class Counters {
 
   /** What would refuse this request now; nothing is taken. */
   check(ask: Ask, now: number, ownNow: number = now): Shortage | null {
-    return this.#findShortage(ask, this.#needFor(ask, now), this.#findSession(ask, now), now, ownNow);
+    return this.#findShortage(ask, this.#needFor(ask, now), this.#findSession(ask, ownNow), now, ownNow);
   }
 
-  /** Takes without checking the limits. */
-  hold({ tokens, spend, origin }: Ask, at: number): Reservation {
-    const session = origin === undefined ? null : this.sessions.find(origin, at);
-    return this.#hold(tokens, spend, session, at, at);
+  /** Takes without checking the limits. @param session in which it is counted; null: in none. */
+  hold({ tokens, spend }: Ask, at: number, session: string | null = null): Reservation {
+    const counted = session === null ? null : this.sessions.findById(session, at);
+    return this.#hold(tokens, spend, counted, at, at);
   }
 
   #hold(
@@ -277,12 +277,13 @@ export class Counters {
   ): Reservation {
     const reservation: Reservation = { tokens, spend, at, ownAt, session, id: null };
     this.#inFlight.add(reservation);
-    if (session !== null) session.inFlight += 1;
+    if (session !== null) this.sessions.begin(session, at);
     return reservation;
   }
 
-  #findSession({ origin }: Ask, now: number): Session | null {
-    return origin === undefined ? null : this.sessions.find(origin, now);
+  /** A session has the days of this machine, whatever clock decides the windows. */
+  #findSession({ origin }: Ask, ownNow: number): Session | null {
+    return origin === undefined ? null : this.sessions.find(origin, ownNow);
   }
 
   /** The request has a record in the usage journal from now on. */
@@ -326,9 +327,9 @@ export class Counters {
 
   /** Counts a difference wherever the request counts. */
   correct(correction: Correction): void {
-    const { at, origin } = correction;
+    const { at, session = null } = correction;
     this.#add({ at, ownAt: at }, correction);
-    if (origin !== undefined) this.sessions.correct(origin, at, correction);
+    if (session !== null) this.sessions.correct(session, at, correction);
   }
 
   #add({ at, ownAt }: Pick<Reservation, "at" | "ownAt">, counted: Counted): void {
@@ -384,7 +385,7 @@ export class Counters {
     for (const { id, admitted_at: at, tokens, spend, session: sessionId } of open) {
       const session = this.sessions.get(sessionId);
       this.#inFlight.add({ id, at, ownAt: at, tokens, spend, session });
-      if (session !== null) session.inFlight += 1;
+      if (session !== null) this.sessions.begin(session, at);
     }
   }
 
@@ -592,6 +593,7 @@ export class Counters {
   #sessionUse(session: Session, kind: Kind): { readonly used: number; readonly held: number } {
     let used = session[kind];
     let held = 0;
+    if (session.inFlight === 0) return { used, held };
     for (const reservation of this.#inFlight) {
       if (reservation.session !== session) continue;
       if (kind !== "requests") held += reservation[kind] ?? 0;

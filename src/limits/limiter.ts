@@ -239,14 +239,14 @@ export class Limiter {
     return this.#limited(tool).counters.sessions.areCounted;
   }
 
-  /** The owner stops a session of a tool, or allows it again. */
-  stopSession(tool: string, session: string, { stopped, at }: SessionStop): void {
-    this.#toolLimiter(tool).counters.sessions.stop(session, stopped, at);
+  /** The owner stops a session of a tool, or allows it again. false: too many are stopped. */
+  stopSession(tool: string, session: string, stop: SessionStop): boolean {
+    return this.#toolLimiter(tool).counters.sessions.stop(session, stop);
   }
 
   /** The owner gives a session more. An amount of 0 takes back everything given for this limit. */
-  liftSession(tool: string, session: string, { limit, amount, given_at }: SessionLift): void {
-    this.#toolLimiter(tool).counters.sessions.lift(session, limit, amount, given_at);
+  liftSession(tool: string, session: string, lift: SessionLift): void {
+    this.#toolLimiter(tool).counters.sessions.lift(session, lift);
   }
 
   /** The sessions of a tool that are counted or stopped. */

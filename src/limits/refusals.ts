@@ -60,7 +60,7 @@ export function limitRefusal(shortage: Shortage, context: RefusalContext): Refus
       return refuse(
         "session-stopped",
         `session ${limit.session} of tool ${tool} was stopped by its owner. begin a new session, or the owner can type: ` +
-          advice.allowSession(limit.session),
+          advice.allowSession(limit.session, tool),
       );
     case "concurrent":
       return refuse(
@@ -82,12 +82,18 @@ function sessionRefusal(kind: Kind, session: string, shortage: Shortage, { tool 
   const { used, held, max, extra, need } = shortage;
   // As much as a session gets from the start, and at least what this request lacks.
   const more = amountToType(kind, Math.max(max - extra, used + held + need - max));
-  return refuse(
-    "session-limited",
+  const state =
     `session ${session} of tool ${tool} is at its limit of ${amountInWords(kind, max, extra)}: ` +
-      `${usedInWords(kind, shortage)}. begin a new session, or the owner can give this one more: ` +
-      advice.liftSession(session, kind, more),
-  );
+    `${usedInWords(kind, shortage)}. `;
+  const give = `the owner can give this one more: ${advice.liftSession(session, kind, more, tool)}`;
+  // An agent that works with several requests at once goes on when some of them have ended.
+  if (used + need <= max)
+    return refuse(
+      "session-limited",
+      `${state}try again when one of its requests in flight has ended, or ${give}`,
+      RETRY_AFTER_REQUEST_MS / 1000,
+    );
+  return refuse("session-limited", `${state}begin a new session, or ${give}`);
 }
 
 function rateRefusal(kind: Kind, per: Period, shortage: Shortage, context: RefusalContext): Refusal {

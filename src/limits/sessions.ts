@@ -15,6 +15,8 @@ type Kind = keyof SessionLimits;
 /** What is known of one session. Amounts are requests, tokens and micro-dollars. */
 export interface Session extends Record<Kind, number> {
   readonly id: string;
+  /** When its first request was admitted. */
+  begun: number;
   /** When its last request was admitted. */
   last: number;
   inFlight: number;
@@ -22,7 +24,7 @@ export interface Session extends Record<Kind, number> {
   readonly extra: Record<Kind, number>;
   /** The owner stopped it. */
   isStopped: boolean;
-  /** It reached a limit, and nothing was given to it since. */
+  /** A request of it found no room, although none of its others was in flight, and nothing was given to it since. */
   isFull: boolean;
 }
 
@@ -39,31 +41,36 @@ export interface SessionStop {
   readonly at: number;
 }
 
-/** As the usage journal carries it from one file to the next. */
+/** As the usage journal carries it from one file to the next. What is missing is nothing, or false. */
 export interface CarriedSession extends Readonly<Record<Kind, number>> {
   readonly id: string;
+  readonly begun: number;
   readonly last: number;
-  readonly extra: Readonly<Record<Kind, number>>;
-  readonly stopped: boolean;
-  readonly full: boolean;
+  readonly extra?: Readonly<Record<Kind, number>>;
+  readonly stopped?: boolean;
+  readonly full?: boolean;
 }
 
-/** New sessions beyond this share one. With ids of 100 characters that is 4 MB for a tool. */
+/** New sessions beyond this share one. With ids of 100 characters, a carry line of them has 2 MB: see files.ts. */
 const MAX_SESSIONS = 10_000;
-/** A session without a request for this long is forgotten, unless it is stopped or full. */
+/** Beyond this many, a session that does not run cannot be stopped. */
+const MAX_STOPPED = 1000;
+/** A session without a request for this long is forgotten, unless it is stopped or at a limit. */
 const IDLE_MS = DAY_MS;
 /** No token is called this. */
 const OVERFLOW = "+overflow";
 
+const KINDS: readonly Kind[] = ["requests", "tokens", "spend"];
+
 /** The sessions of one tool. Its counters call every method, each in one synchronous step. */
 export class Sessions {
   readonly #sessions = new Map<string, Session>();
-  /** null: sessions are not limited. undefined: not known yet, as while the journal is read, so all are counted. */
-  #limits: SessionLimits | null | undefined;
+  /** null: sessions are not limited, or it is not known yet. */
+  #limits: SessionLimits | null = null;
   #droppedAt = Number.NEGATIVE_INFINITY;
 
   get limits(): SessionLimits | null {
-    return this.#limits ?? null;
+    return this.#limits;
   }
 
   /** Whether it matters which session a request belongs to. */
@@ -71,49 +78,36 @@ export class Sessions {
     return this.#limits !== null || this.#sessions.size > 0;
   }
 
-  /** Without limits, only what is stopped is remembered. */
+  /** What was counted stays, for a limit that comes back. */
   change(limits: SessionLimits | null): void {
-    if (limits === this.#limits) return;
     this.#limits = limits;
-    if (limits !== null) return;
-    for (const session of this.#sessions.values()) if (!session.isStopped) this.#sessions.delete(session.id);
   }
 
-  /** The session of a request, which may be its first one; null: it is not counted. */
+  /** The session of a request. A new one is counted once begin() is called. null: it is not counted. */
   find(origin: SessionOrigin, at: number): Session | null {
     if (!this.areCounted) return null;
     const id = countedSession(origin, at);
-    const known = this.#sessions.get(id);
-    if (known !== undefined) return known;
-    return this.#limits === null ? null : this.#begin(id, at);
-  }
-
-  #begin(id: string, at: number): Session {
+    const known = this.get(id);
+    if (known !== null || this.#limits === null) return known;
     if (this.#sessions.size >= MAX_SESSIONS) this.#dropIdle(at);
-    return this.#findOrAdd(this.#sessions.size < MAX_SESSIONS ? id : sharedSession(at, OVERFLOW), at);
-  }
-
-  #findOrAdd(id: string, at: number): Session {
-    const known = this.#sessions.get(id);
-    if (known !== undefined) return known;
-    const session: Session = {
-      id,
-      requests: 0,
-      tokens: 0,
-      spend: 0,
-      last: at,
-      inFlight: 0,
-      extra: { requests: 0, tokens: 0, spend: 0 },
-      isStopped: false,
-      isFull: false,
-    };
-    this.#sessions.set(id, session);
-    return session;
+    if (this.#sessions.size < MAX_SESSIONS) return newSession(id, at);
+    return this.findById(sharedSession(at, OVERFLOW), at);
   }
 
   /** null: there is none with this id. */
   get(id: string | null): Session | null {
     return id === null ? null : (this.#sessions.get(id) ?? null);
+  }
+
+  findById(id: string, at: number): Session {
+    return this.get(id) ?? newSession(id, at);
+  }
+
+  /** A request of it was admitted at this time. */
+  begin(session: Session, at: number): void {
+    session.inFlight += 1;
+    session.begun = Math.min(session.begun, at);
+    this.#sessions.set(session.id, session);
   }
 
   /** A request has a record from now on. */
@@ -128,27 +122,33 @@ export class Sessions {
     session.spend = Math.max(0, session.spend + spend);
   }
 
-  /** A correction of a request that was admitted at this time. A session that was forgotten is not counted again. */
-  correct(origin: SessionOrigin, at: number, counted: Pick<Counted, "tokens" | "spend">): void {
-    const session = this.get(countedSession(origin, at)) ?? this.get(sharedSession(at, OVERFLOW));
-    if (session !== null) this.add(session, counted);
+  /** A correction of a request that was counted in this session. If it was forgotten since, it does not count. */
+  correct(id: string, at: number, counted: Pick<Counted, "tokens" | "spend">): void {
+    const session = this.get(id);
+    if (session !== null && at >= session.begun) this.add(session, counted);
   }
 
-  /** The owner stops a session, or allows it again. */
-  stop(id: string, isStopped: boolean, at: number): void {
-    if (isStopped) this.#findOrAdd(id, at).isStopped = true;
-    else if (this.#limits === null) this.#sessions.delete(id);
-    else {
-      const session = this.get(id);
-      if (session !== null) session.isStopped = false;
+  /** The owner stops a session, or allows it again. false: too many are stopped. */
+  stop(id: string, { stopped, at }: SessionStop): boolean {
+    const known = this.get(id);
+    if (!stopped) {
+      if (known !== null) known.isStopped = false;
+      if (known !== null && isUntouched(known) && known.inFlight === 0) this.#sessions.delete(id);
+      return true;
     }
+    if (known === null && this.#countStopped() >= MAX_STOPPED) return false;
+    const session = known ?? newSession(id, at);
+    session.isStopped = true;
+    this.#sessions.set(id, session);
+    return true;
   }
 
   /** The owner gives a session more. An amount of 0 takes back everything given for this limit. */
-  lift(id: string, kind: Kind, amount: number, at: number): void {
-    const session = this.#findOrAdd(id, at);
-    session.extra[kind] = amount === 0 ? 0 : session.extra[kind] + amount;
+  lift(id: string, { limit, amount, given_at }: SessionLift): void {
+    const session = this.findById(id, given_at);
+    session.extra[limit] = amount === 0 ? 0 : session.extra[limit] + amount;
     session.isFull = false;
+    this.#sessions.set(id, session);
   }
 
   /** Every session that is counted or stopped. */
@@ -159,25 +159,16 @@ export class Sessions {
   carry(at: number): CarriedSession[] {
     this.#droppedAt = Number.NEGATIVE_INFINITY;
     this.#dropIdle(at);
-    const carried: CarriedSession[] = [];
-    for (const session of this.#sessions.values()) {
-      const { isStopped, isFull, inFlight, ...rest } = session;
-      if (!isUntouched(session)) carried.push({ ...rest, stopped: isStopped, full: isFull });
-    }
-    return carried;
+    return [...this.#sessions.values()].filter((session) => !isUntouched(session)).map(carried);
   }
 
   /** Replaces everything that is known. */
-  restore(carried: readonly CarriedSession[]): void {
+  restore(sessions: readonly CarriedSession[]): void {
     this.#sessions.clear();
-    for (const { stopped, full, extra, ...session } of carried)
-      this.#sessions.set(session.id, {
-        ...session,
-        inFlight: 0,
-        extra: { ...extra },
-        isStopped: stopped,
-        isFull: full,
-      });
+    for (const { stopped = false, full = false, extra = NOTHING, ...session } of sessions) {
+      const state = { inFlight: 0, extra: { ...extra }, isStopped: stopped, isFull: full };
+      this.#sessions.set(session.id, { ...session, ...state });
+    }
   }
 
   /** At most once a minute: with 10,000 live sessions, each new id would search all of them for nothing. */
@@ -185,15 +176,43 @@ export class Sessions {
     if (Math.abs(at - this.#droppedAt) < MINUTE_MS) return;
     this.#droppedAt = at;
     for (const session of this.#sessions.values()) {
-      if (at - session.last < IDLE_MS || session.inFlight > 0 || session.isStopped) continue;
+      if (at - session.last < IDLE_MS || session.inFlight > 0) continue;
       // The id of a day that is over does not come again.
-      if (!session.isFull || session.id.includes("/")) this.#sessions.delete(session.id);
+      const isOver = session.id.includes("/");
+      if (isOver || !(session.isStopped || this.#isAtLimit(session))) this.#sessions.delete(session.id);
     }
   }
+
+  #isAtLimit(session: Session): boolean {
+    const reached = (kind: Kind) => session[kind] >= (this.#limits?.[kind] ?? Infinity) + session.extra[kind];
+    return session.isFull || KINDS.some(reached);
+  }
+
+  #countStopped(): number {
+    let count = 0;
+    for (const { isStopped } of this.#sessions.values()) if (isStopped) count += 1;
+    return count;
+  }
+}
+
+const NOTHING: Readonly<Record<Kind, number>> = { requests: 0, tokens: 0, spend: 0 };
+
+function newSession(id: string, at: number): Session {
+  const state = { inFlight: 0, extra: { ...NOTHING }, isStopped: false, isFull: false };
+  return { id, requests: 0, tokens: 0, spend: 0, begun: at, last: at, ...state };
 }
 
 /** Nothing of it needs to be known at the next start. */
 function isUntouched({ requests, tokens, spend, extra, isStopped, isFull }: Session): boolean {
   const given = extra.requests + extra.tokens + extra.spend;
   return requests + tokens + spend + given === 0 && !isStopped && !isFull;
+}
+
+function carried({ inFlight, extra, isStopped, isFull, ...session }: Session): CarriedSession {
+  return {
+    ...session,
+    ...(extra.requests + extra.tokens + extra.spend > 0 ? { extra } : {}),
+    ...(isStopped ? { stopped: true } : {}),
+    ...(isFull ? { full: true } : {}),
+  };
 }

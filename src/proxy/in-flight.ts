@@ -100,7 +100,9 @@ export class InFlight {
   /** Cuts the calls of a session of a tool. Returns how many there were. */
   cutSession(tool: string, session: string): number {
     const isOfTool = (call: Call) => call.tool !== null && this.#currentName(call.tool.name) === tool;
-    return this.#cutWhere((call) => isOfTool(call) && sessionOf(call) === session);
+    // One that counts in the overflow session is also cut by its own id.
+    const isOfSession = (call: Call) => sessionOf(call) === session || call.head.session === session;
+    return this.#cutWhere((call) => isOfTool(call) && isOfSession(call));
   }
 
   cutAll(): void {

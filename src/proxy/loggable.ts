@@ -50,7 +50,8 @@ const NOT_OF_SESSION = /[^\w.:@+-]+/g;
 /** null: it is empty, or holds a secret. Ids look random, so only what begins as keys do counts as one. */
 export function loggableSession(text: string, snapshot: Snapshot): string | null {
   if (sanitize(text, snapshot, text.length) !== text) return null;
-  return text.trim().slice(0, MAX_SESSION).replace(NOT_OF_SESSION, "-") || null;
+  // A command would take what begins with a hyphen for an option.
+  return text.trim().replace(NOT_OF_SESSION, "-").replace(/^-+/, "").slice(0, MAX_SESSION) || null;
 }
 
 /** SQLite's own tools end a text at a NUL, and half a surrogate pair is no character. */

@@ -33,6 +33,7 @@ export function buildOpening(call: Call): Opening {
     held_tokens: reservation?.tokens ?? null,
     held_microdollars: reservation?.spend ?? null,
     admitted_at: reservation?.at ?? null,
+    counted_session: reservation?.session?.id ?? null,
     // By this clock: `admitted_at` is the store's time where machines share limits.
     sent_at: reservation?.ownAt ?? call.startedAt + call.waitedMs,
   };

@@ -74,6 +74,8 @@ export interface Opening {
   readonly held_microdollars: number | null;
   /** When the limits admitted it. Not exported. */
   readonly admitted_at: number | null;
+  /** The session in which its tool's limits count it; null: in none. Not exported. */
+  readonly counted_session: string | null;
   /** When it may be sent at the earliest; null: it waits for its gateway, and nothing of it was sent. See Journal.markSending(). */
   readonly sent_at: number | null;
 }
@@ -99,6 +101,7 @@ const NO_OPENING: Opening = Object.freeze({
   held_tokens: null,
   held_microdollars: null,
   admitted_at: null,
+  counted_session: null,
   sent_at: null,
 });
 
@@ -212,6 +215,7 @@ export function wholeRecord(opening: Opening, closing: Closing): OwnRecord {
     held_tokens: opening.held_tokens,
     held_microdollars: opening.held_microdollars,
     admitted_at: opening.admitted_at,
+    counted_session: opening.counted_session,
     sent_at: closing.end === null ? opening.sent_at : closing.sent_at,
     first_byte_at: closing.first_byte_at,
     ended_at: closing.ended_at,
@@ -330,6 +334,7 @@ export const COLUMNS: readonly Column[] = [
   internal("held_tokens", "integer"),
   internal("held_microdollars", "integer"),
   internal("admitted_at", "integer"),
+  internal("counted_session", "text"),
   internal("counts", "boolean"),
   internal("counted_tokens", "integer"),
   internal("counted_microdollars", "integer"),

@@ -78,23 +78,32 @@ t.test("stop cuts what runs; allow and lift need a person, and change nothing wi
   t.match(await sessionOf(journey, NIGHT), { stopped: true });
 });
 
-t.test("a session that does not exist, is not limited, or is a process is refused in words", async (t) => {
-  const journey = await startLimited(t, "");
-  const { home, call } = journey;
-  t.equal((await call(of(NIGHT))).status, 200);
-  t.equal((await call(of("process-4711-1794744000"))).status, 200);
-  const none = await command(t, home, ["sessions", "stop", "nothing"]);
-  t.equal(none.code, 1);
-  t.match(flat(none.stderr), /there is no session nothing → keybearer sessions/);
-  const process = await command(t, home, ["sessions", "stop", "process-4711"]);
-  t.equal(process.code, 1);
-  t.match(flat(process.stderr), /counts? its requests per token and day/);
-  const lifted = await answer(t, home, ["sessions", "lift", NIGHT, "--spend", "5"], /more\?/, "y\r");
-  t.equal(lifted.code, 1);
-  t.match(lifted.text, /has no limit on spend for a session/);
-  const shared = await command(t, home, ["sessions", "stop", "2020-01-01/laptop"]);
-  t.equal(shared.code, 1);
-  await command(t, home, ["sessions", "stop", NIGHT]);
-  const other = await call(of("another"));
-  t.equal(other.status, 200);
-});
+t.test(
+  "a session that does not exist or is not limited is refused in words, and a process stands for its token and day",
+  async (t) => {
+    const journey = await startLimited(t, "");
+    const { home, call } = journey;
+    t.equal((await call(of(NIGHT))).status, 200);
+    t.equal((await call(of("process-4711-1794744000"))).status, 200);
+    const none = await command(t, home, ["sessions", "stop", "nothing"]);
+    t.equal(none.code, 1);
+    t.match(flat(none.stderr), /there is no session nothing → keybearer sessions/);
+    const process = await command(t, home, ["sessions", "stop", "process-4711"]);
+    t.equal(process.code, 0, process.stderr);
+    const [shared = ""] = /\d{4}-\d\d-\d\d\/\S+/.exec(flat(process.stdout)) ?? [];
+    t.match(flat(process.stdout), `requests that name no session count together, as ${shared}`);
+    const refused = await call();
+    t.equal(refused.refusal, "session-stopped");
+    const allow = advised(t, refused.text, `keybearer sessions allow ${shared} --tool codex`);
+    t.equal((await answer(t, home, allow, /again\?/, "y\r")).code, 0);
+    t.equal((await call()).status, 200);
+    const lifted = await answer(t, home, ["sessions", "lift", NIGHT, "--spend", "5"], /more\?/, "y\r");
+    t.equal(lifted.code, 1);
+    t.match(lifted.text, /has no limit on spend for a session/);
+    const unknown = await command(t, home, ["sessions", "stop", "2020-01-01/laptop"]);
+    t.equal(unknown.code, 1);
+    await command(t, home, ["sessions", "stop", NIGHT]);
+    const other = await call(of("another"));
+    t.equal(other.status, 200);
+  },
+);

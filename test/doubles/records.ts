@@ -44,6 +44,7 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     waited_ms: 0,
     held_tokens: null,
     held_microdollars: null,
+    counted_session: null,
     admitted_at: null,
     sent_at: isUnsent(given) ? null : startedAt + (given.waited_ms ?? 0),
     counts: null,

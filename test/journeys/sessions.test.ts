@@ -102,6 +102,7 @@ t.test("each client's own header is the session, and what is no id is made one",
     ["x-session-id", "x".repeat(300), "x".repeat(100)],
     ["x-session-id", secret, null],
     ["x-session-id", "  ", null],
+    ["x-session-id", "--all", "all"],
   ];
   for (const [name, value] of cases) t.equal((await call({ headers: { [name]: value } })).status, 200);
   await quiet();
@@ -189,6 +190,32 @@ t.test("what the owner gives a session counts once, also after a crash", async (
     await t.rejects(again.control("POST", "/liftsession/codex", wrong), /send session/);
   await t.rejects(again.control("POST", "/stopsession/nobody", { session: "a", stopped: true }), /nobody/);
 });
+
+t.test(
+  "an agent with several requests at once is asked to try again when one of them has ended",
+  async (t) => {
+    // Each request holds 22 micro-dollars before it is sent.
+    const { call, gateway } = await startLimited(t, "limits: { session: { spend: $0.00005 } }", {
+      clock: heldWall(),
+    });
+    const running = [0, 1].map(() => call({ ...of("subagents"), play: "hang" }));
+    await until("both are at the gateway", () => gateway.running() === 2);
+    const third = await call(of("subagents"));
+    t.strictSame(
+      [third.status, third.refusal, third.headers.get("retry-after")],
+      [429, "session-limited", "5"],
+    );
+    t.match(third.text, "try again when one of its requests in flight has ended");
+    gateway.release();
+    for (const ended of await Promise.all(running)) t.equal(ended.status, 200);
+    t.equal((await call(of("subagents"))).status, 200);
+    const last = await call(of("subagents"));
+    t.strictSame(
+      [last.status, last.refusal, last.headers.get("retry-after")],
+      [400, "session-limited", null],
+    );
+  },
+);
 
 t.test("a session's limit does not hold up the requests of other sessions that wait", async (t) => {
   const settings = "limits: { concurrent: 1, wait: 55s, session: { requests: 1 } }";

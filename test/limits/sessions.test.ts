@@ -83,9 +83,9 @@ t.test("a correction counts in the session of its request", async (t) => {
   const counters = limited({ tokens: 100 });
   use(counters, "a", 50);
   const change = { tokens: 45, spend: 0, estimated_tokens: 0, estimated_spend: 0 };
-  counters.correct({ at: NOW, origin: { session: "a", token: null }, ...change });
+  counters.correct({ at: NOW, session: "a", ...change });
   t.notOk(counters.reserve(ask("a", 10), NOW).ok);
-  counters.correct({ at: NOW, origin: { session: "never seen", token: null }, ...change });
+  counters.correct({ at: NOW, session: "never seen", ...change });
   t.strictSame(idsOf(counters), ["a"]);
 });
 
@@ -102,10 +102,10 @@ t.test("what the owner gives counts on top, and can be taken back", async (t) =>
   const counters = limited({ requests: 1 });
   use(counters, "a");
   t.not(use(counters, "a"), null);
-  counters.sessions.lift("a", "requests", 2, NOW);
+  counters.sessions.lift("a", { limit: "requests", amount: 2, given_at: NOW });
   t.strictSame([use(counters, "a"), use(counters, "a")], [null, null]);
   t.match(counters.sessionLevels(), [{ session: { id: "a" }, limits: [{ used: 3, max: 3, extra: 2 }] }]);
-  counters.sessions.lift("a", "requests", 0, NOW);
+  counters.sessions.lift("a", { limit: "requests", amount: 0, given_at: NOW });
   t.match(counters.sessionLevels(), [{ limits: [{ max: 1, extra: 0 }] }]);
   t.not(use(counters, "a"), null);
 });
@@ -115,11 +115,11 @@ t.test("a session can be stopped without any limit, and only that one is remembe
   t.equal(counters.sessions.areCounted, false);
   use(counters, "a");
   t.strictSame(idsOf(counters), [], "sessions cost nothing");
-  counters.sessions.stop("a", true, NOW);
+  counters.sessions.stop("a", { stopped: true, at: NOW });
   t.equal(use(counters, "a"), '{"kind":"session-stopped","session":"a"}');
   t.equal(use(counters, "b"), null);
   t.strictSame(idsOf(counters), ["a"]);
-  counters.sessions.stop("a", false, NOW);
+  counters.sessions.stop("a", { stopped: false, at: NOW });
   t.equal(use(counters, "a"), null);
   t.equal(counters.sessions.areCounted, false);
 });
@@ -143,7 +143,7 @@ t.test(
     use(counters, "full");
     use(counters, "full");
     use(counters, "full");
-    counters.sessions.stop("stopped", true, NOW);
+    counters.sessions.stop("stopped", { stopped: true, at: NOW });
     const inFlight = counters.reserve(ask("in flight"), NOW);
     t.ok(inFlight.ok);
     for (let nth = 0; nth < 20_000; nth += 1) use(counters, `invented-${nth}`);
@@ -163,7 +163,7 @@ t.test("the shared session of a day that is over is forgotten, even if it is ful
   t.strictSame(idsOf(counters), []);
 });
 
-t.test("a limit that a save adds counts from then on, and one that it removes is forgotten", async (t) => {
+t.test("a limit that a save adds counts from then on, and one that comes back goes on", async (t) => {
   const counters = limited(null);
   use(counters, "a");
   change(counters, { requests: 1 });
@@ -172,5 +172,40 @@ t.test("a limit that a save adds counts from then on, and one that it removes is
   change(counters, { requests: 3 });
   t.equal(use(counters, "a"), null, "it counts what was used under the limit before");
   change(counters, null);
-  t.equal(counters.sessions.areCounted, false);
+  t.equal(use(counters, "a"), null);
+  change(counters, { requests: 3 });
+  t.not(use(counters, "a"), null, "no fresh limit by two saves");
+});
+
+t.test("a session at its limit is kept, also if nothing of it was refused yet", async (t) => {
+  const counters = limited({ requests: 2 });
+  use(counters, "a");
+  use(counters, "a");
+  counters.carry(NOW + 2 * DAY);
+  t.not(use(counters, "a", 1, NOW + 2 * DAY), null);
+});
+
+t.test("a request that another limit refuses begins no session", async (t) => {
+  const counters = new Counters(utc);
+  const rates = { requests: [{ max: 1, per: "day" as const }] };
+  const session = { requests: 9, tokens: null, spend: null };
+  counters.change({ limits: { ...LIMITS, ...rates, session }, quota: null });
+  t.equal(use(counters, "a"), null);
+  for (let nth = 0; nth < 100; nth += 1) t.notOk(counters.reserve(ask(`invented-${nth}`), NOW).ok);
+  t.strictSame(idsOf(counters), ["a"]);
+});
+
+t.test("a correction of a request from before its session was counted does not lower it", async (t) => {
+  const counters = limited({ tokens: 1000 });
+  use(counters, "a", 300);
+  const correction = { tokens: -400, spend: 0, estimated_tokens: 0, estimated_spend: 0 };
+  counters.correct({ at: NOW - HOUR, session: "a", ...correction });
+  t.match(counters.sessionLevels(), [{ limits: [{ used: 300 }] }]);
+});
+
+t.test("only so many sessions that do not run can be stopped", async (t) => {
+  const counters = limited(null);
+  const stop = { stopped: true, at: NOW };
+  for (let nth = 0; nth < 1000; nth += 1) t.ok(counters.sessions.stop(`invented-${nth}`, stop));
+  t.notOk(counters.sessions.stop("one more", stop));
 });

@@ -91,7 +91,7 @@ t.test(
       {
         tool: "codex",
         at: AT,
-        origin: { session: null, token: null },
+        session: null,
         tokens: 2342 - 5000,
         spend: 9000 - 70_000,
         estimated_tokens: -5000,
@@ -111,7 +111,7 @@ t.test(
       {
         tool: "codex",
         at: AT,
-        origin: { session: null, token: null },
+        session: null,
         tokens: 5000 - 2342,
         spend: 70_000 - 9000,
         estimated_tokens: 5000,

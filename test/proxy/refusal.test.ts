@@ -13,7 +13,6 @@ const NO_RETRY: Record<number, RefusalCode[]> = {
     "model-not-in-group",
     "price-unknown",
     "quota-exhausted",
-    "session-limited",
     "session-stopped",
     "wrong-base-url",
     "bad-request",
@@ -27,7 +26,7 @@ const NO_RETRY: Record<number, RefusalCode[]> = {
   426: ["websockets-off"],
 };
 const MAY_RETRY: Record<number, RefusalCode[]> = {
-  429: ["rate-limited", "tokens-limited", "spend-limited", "too-many-at-once"],
+  429: ["rate-limited", "tokens-limited", "spend-limited", "too-many-at-once", "session-limited"],
   502: ["gateway-broken"],
   504: ["gateway-timeout"],
   503: ["log-unavailable", "store-unavailable", "overloaded", "shutting-down"],

@@ -9,16 +9,15 @@ import type { SessionLimitStatus, SessionStatus } from "../../control/session-st
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { PROCESS_SESSION } from "../../core/session-id.ts";
 import { amountInWords, statusFigures } from "../../limits/format.ts";
 import { count } from "../../usage/reports/format.ts";
-import type { SessionName } from "../../usage/reports/sessions.ts";
+import { isShared, type SessionName } from "../../usage/reports/sessions.ts";
 import { type LiftOptions, readLift } from "../tools/lift.ts";
-import { fail, failNull, print } from "../ui/messages.ts";
+import { fail, failNull, print, printText } from "../ui/messages.ts";
 import { agrees } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
-import { askSessions, findSession } from "./find.ts";
+import { askSessions, findCounted } from "./find.ts";
 
 interface SessionOptions {
   readonly tool?: string;
@@ -33,7 +32,7 @@ export async function stop(text: string, options: SessionOptions): Promise<void>
   if (answer === null) return;
   const cut = answer.cut === 0 ? "" : `; ${count(answer.cut, "request")} in flight cut`;
   print(`session ${session.session} of ${session.tool} is stopped${cut}`);
-  print(`to allow it again: ${advice.allowSession(session.session)}`);
+  print(`to allow it again: ${advice.allowSession(session.session, session.tool)}`);
 }
 
 /** `keybearer sessions allow` */
@@ -84,7 +83,7 @@ async function give(
   if (given === null) return;
   print(`session ${id} of ${tool} has ${amountInWords(kind, extra)} more`);
   print(...given.filter((one) => one.limit === kind).map(limitLine));
-  print(`to take it back: ${advice.takeBackSessionLift(id)}`);
+  print(`to take it back: ${advice.takeBackSessionLift(id, tool)}`);
 }
 
 async function takeBack(
@@ -115,11 +114,11 @@ function needsTerminal(what: string, typed: string): void {
 
 /** null: a message has said why. */
 async function findChangeable(paths: Paths, text: string, tool?: string): Promise<SessionName | null> {
-  const found = await findSession(paths, text, tool ?? null);
+  const found = await findCounted(paths, text, tool ?? null);
   if (!found.ok) return failNull(found, EXIT.failed);
-  if (!found.name.session.startsWith(PROCESS_SESSION)) return found.name;
-  const problem = `${found.name.session} is a process whose client names no session, and limits count its requests per token and day`;
-  return failNull({ problem, next: `${advice.sessions()}, and choose the session of the day` }, EXIT.failed);
+  const { session } = found.name;
+  if (isShared(session)) printText(`requests that name no session count together, as ${session}`);
+  return found.name;
 }
 
 async function findStatus(paths: Paths, { tool, session }: SessionName): Promise<SessionStatus | undefined> {

@@ -3,7 +3,8 @@ import type { SessionStatus } from "../../control/session-status.ts";
 import { advice } from "../../core/advice.ts";
 import { type Failed, failed } from "../../core/display.ts";
 import type { Paths } from "../../core/paths.ts";
-import { findSessions, type SessionName } from "../../usage/reports/sessions.ts";
+import { PROCESS_SESSION } from "../../core/session-id.ts";
+import { countedWith, findSessions, type SessionName } from "../../usage/reports/sessions.ts";
 import { hasUsageLog, type IndexDatabase, withIndex } from "../usage/index-file.ts";
 
 const MAX_CANDIDATES = 10;
@@ -33,6 +34,22 @@ export async function findSession(paths: Paths, text: string, tool: string | nul
   });
   return answers[0] ?? chooseSession(id, tool, [], known);
 }
+
+/** The session that limits count, for a process that sends no id. */
+export async function findCounted(paths: Paths, text: string, tool: string | null): Promise<FoundSession> {
+  const shared = text.trim();
+  if (tool !== null && SHARED.test(shared)) return { ok: true, name: { tool, session: shared } };
+  const found = await findSession(paths, text, tool);
+  if (!found.ok || !found.name.session.startsWith(PROCESS_SESSION)) return found;
+  let session = found.name.session;
+  await withIndex(paths, (db) => {
+    session = countedWith(db, found.name) ?? session;
+  });
+  return { ok: true, name: { tool: found.name.tool, session } };
+}
+
+/** The id of a session that requests without one share; the index may not have such a request. */
+const SHARED = /^\d{4}-\d\d-\d\d\/[\w.+-]+$/;
 
 /** @param known see askSessions() */
 export function findIn(

@@ -5,7 +5,7 @@ import { costInWords, DAY_MS, exact } from "../../core/units.ts";
 import { statusFigures } from "../../limits/format.ts";
 import { count, percent, short } from "../../usage/reports/format.ts";
 import { finish } from "../../usage/reports/report.ts";
-import { isShared, readSessions, type SessionRow } from "../../usage/reports/sessions.ts";
+import { isShared, readSessions, type SessionName, type SessionRow } from "../../usage/reports/sessions.ts";
 import { cacheShare, sumTokens } from "../../usage/reports/sums.ts";
 import { exitOnClosedOutput, fail, printJson, printLayout, printText } from "../ui/messages.ts";
 import { shortIds } from "../ui/short-ids.ts";
@@ -59,7 +59,8 @@ export async function list(options: ListOptions): Promise<void> {
     const { tools, projects } = resolved.filter;
     const rows = finish(readSessions(db, { since, tools, projects }));
     const known = await askSessions(paths);
-    const sessions = rows.map((row) => listed(row, known));
+    const statuses = byName(known);
+    const sessions = rows.map((row) => listed(row, statuses));
     if (options.json) printJson(sessions);
     else {
       const { width } = stdoutScreen();
@@ -69,9 +70,17 @@ export async function list(options: ListOptions): Promise<void> {
   });
 }
 
-/** @param known see askSessions() */
-export function listed(row: SessionRow, known: readonly SessionStatus[]): ListedSession {
-  const status = known.find(({ tool, session }) => tool === row.tool && session === row.session);
+/** What the daemon knows, by nameKey(). */
+export function byName(known: readonly SessionStatus[]): ReadonlyMap<string, SessionStatus> {
+  return new Map(known.map((one) => [nameKey(one), one]));
+}
+
+function nameKey({ tool, session }: SessionName): string {
+  return JSON.stringify([tool, session]);
+}
+
+export function listed(row: SessionRow, known: ReadonlyMap<string, SessionStatus>): ListedSession {
+  const status = known.get(nameKey(row));
   const { running = 0, stopped = false, limits = [] } = status ?? {};
   return { ...row, tokens: sumTokens(row), cache_share: cacheShare(row), running, stopped, limits };
 }
@@ -84,10 +93,12 @@ function sharedNotes(known: readonly SessionStatus[], rows: readonly ListedSessi
   const isListed = ({ tool, session }: SessionStatus) =>
     rows.some((row) => row.tool === tool && row.session === session);
   return known
-    .filter((one) => isShared(one.session) && !isListed(one) && (one.stopped || one.limits.length > 0))
+    .filter((one) => isShared(one.session) && !isListed(one))
     .map((one) => {
-      const next = one.stopped ? ` → ${advice.allowSession(one.session)}` : "";
-      return `${one.session} of ${one.tool}, requests that name no session: ${formatState(one)}${next}`;
+      const { tool, session, running, stopped } = one;
+      const states = [formatState(one), ...(running > 0 ? [`${exact(running)} running`] : [])];
+      const next = stopped ? ` → ${advice.allowSession(session, tool)}` : "";
+      return `${session} of ${tool}, requests that name no session: ${states.filter(Boolean).join(", ")}${next}`;
     });
 }
 

@@ -13,7 +13,7 @@ import { hasUsageLog, noUsageLog, withIndex } from "../usage/index-file.ts";
 import { reportTable } from "../usage/report-table.ts";
 import { formatField } from "../usage/show.ts";
 import { askSessions, findIn } from "./find.ts";
-import { formatState, type ListedSession, listed } from "./list.ts";
+import { byName, formatState, type ListedSession, listed } from "./list.ts";
 
 export interface ShowOptions {
   readonly tool?: string;
@@ -36,7 +36,7 @@ export async function show(text: string, options: ShowOptions): Promise<void> {
         { problem: `the usage log has no request of ${found.name.session} yet`, next: null },
         EXIT.failed,
       );
-    const session = listed(details.row, known);
+    const session = listed(details.row, byName(known));
     if (options.json) printJson(detailsJson(session, details));
     else printLayout(formatDetails(session, details, now, stdoutScreen()));
   });

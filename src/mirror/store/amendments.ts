@@ -1,5 +1,4 @@
 import { pick } from "../../core/pick.ts";
-import type { SessionOrigin } from "../../core/session-id.ts";
 import { type Counted, difference } from "../../limits/windows.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
 import { countedBy } from "../../usage/counted.ts";
@@ -81,8 +80,7 @@ export function buildAmendment(before: UsageRecord, after: UsageRecord): Amendme
       : {
           tool,
           admitted_at: after.admitted_at ?? after.started_at,
-          session: after.session,
-          token: after.token,
+          session: after.counted_session,
           before: countedBy(before),
           after: countedBy(after),
         };
@@ -94,14 +92,14 @@ export interface Correction extends Counted {
   readonly tool: string;
   /** When the limits admitted it. */
   readonly at: number;
-  readonly origin: SessionOrigin;
+  readonly session: string | null;
 }
 
 /** null: nothing changes for the limits. */
 export function computeCorrection(line: Amendment): Correction | null {
   if (line.kind === "sibling-amend" || line.limits === null) return null;
-  const { tool, admitted_at, session, token, before, after } = line.limits;
+  const { tool, admitted_at, session, before, after } = line.limits;
   const change = difference(before, after);
   if (Object.values(change).every((one) => one === 0)) return null;
-  return { tool, at: admitted_at, origin: { session, token }, ...change };
+  return { tool, at: admitted_at, session, ...change };
 }

@@ -19,7 +19,8 @@ export class SharedFields {
     return (
       `,"id":${text(opening.id)},"started_at":${number(opening.started_at)}${this.#caller}` +
       `,"waited_ms":${number(opening.waited_ms)},"held_tokens":${number(opening.held_tokens)}` +
-      `,"held_microdollars":${number(opening.held_microdollars)},"admitted_at":${number(opening.admitted_at)}`
+      `,"held_microdollars":${number(opening.held_microdollars)},"admitted_at":${number(opening.admitted_at)}` +
+      known("counted_session", opening.counted_session)
     );
   }
 }

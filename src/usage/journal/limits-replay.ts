@@ -1,9 +1,18 @@
+import { countedSession } from "../../core/session-id.ts";
 import type { Counters } from "../../limits/counters.ts";
 import type { Limiter, ToolCarry } from "../../limits/limiter.ts";
 import { type Counted, difference } from "../../limits/windows.ts";
 import { reportedCall, usedBy } from "../counted.ts";
 import type { OwnRecord } from "../record.ts";
-import type { AmendedLimits, LiftLine, Line, OpenLine, RenameLine, SessionLiftLine } from "./lines.ts";
+import type {
+  AmendedLimits,
+  LiftLine,
+  Line,
+  OpenLine,
+  RenameLine,
+  SessionLiftLine,
+  SessionStopLine,
+} from "./lines.ts";
 
 /**
  * Restores the counters and the usual sizes at start from the lines of the newest journal file. A line that is read twice
@@ -52,7 +61,7 @@ export class LimitsReplay {
     else if (line.kind === "close") this.close(line);
     else if (line.kind === "lift") this.#allow(line);
     else if (line.kind === "amend" && line.limits !== null) this.#amend(line.id, line.limits);
-    else if (line.kind === "session-stop") this.#limiter.stopSession(line.tool, line.session, line);
+    else if (line.kind === "session-stop") this.#stopSession(line);
     else if (line.kind === "session-lift") this.#liftSession(line);
     else if (line.kind === "rename") this.#rename(line);
     else if (line.kind === "carry" && "tool" in line) this.#restore(line);
@@ -69,6 +78,11 @@ export class LimitsReplay {
     this.#renamedAt.delete(tool);
   }
 
+  /** What is later than the renaming of a tool is about a new tool of its old name. */
+  #forgetRenameBefore(tool: string, at: number): void {
+    if (at > (this.#renamedAt.get(tool) ?? Infinity)) this.#forgetRename(tool);
+  }
+
   /** A carry has the names that the tools had when it was written. It replaces everything that was known of its tool. */
   #restore(carry: ToolCarry): void {
     this.#forgetRename(carry.tool);
@@ -79,14 +93,14 @@ export class LimitsReplay {
   }
 
   #open(line: OpenLine): void {
-    const { id, tool, started_at, admitted_at, session, token } = line;
+    const { id, tool, started_at, admitted_at, counted_session } = line;
     if (tool === null || this.#holders.has(id)) return;
-    // A request that began before its tool was renamed still has the old name. A later one is of a new tool of that name.
-    if (started_at > (this.#renamedAt.get(tool) ?? Infinity)) this.#forgetRename(tool);
+    // A request that began before its tool was renamed still has the old name.
+    this.#forgetRenameBefore(tool, started_at);
     if (admitted_at === null || this.#closed.has(id)) return;
     const counters = this.#limiter.countersFor(tool);
     const held = { tokens: line.held_tokens ?? 0, spend: line.held_microdollars };
-    const reservation = counters.hold({ ...held, origin: { session, token } }, admitted_at);
+    const reservation = counters.hold(held, admitted_at, counted_session);
     counters.recorded(reservation, id);
     this.#holders.set(id, counters);
   }
@@ -113,19 +127,27 @@ export class LimitsReplay {
   #markFull(tool: string, { id, session, token, started_at }: OwnRecord): void {
     if (this.#closed.has(id)) return;
     this.#closed.add(id);
-    const found = this.#limiter.countersFor(tool).sessions.find({ session, token }, started_at);
+    const found = this.#limiter
+      .countersFor(tool)
+      .sessions.get(countedSession({ session, token }, started_at));
     if (found !== null) found.isFull = true;
   }
 
-  #amend(id: string, { tool, admitted_at, session, token, before, after }: AmendedLimits): void {
+  #amend(id: string, { tool, admitted_at, session, before, after }: AmendedLimits): void {
     const counted = this.#amended.get(id) ?? before;
     this.#amended.set(id, after);
     const change = difference(counted, after);
-    this.#limiter.countersFor(tool).correct({ at: admitted_at, origin: { session, token }, ...change });
+    this.#limiter.countersFor(tool).correct({ at: admitted_at, session, ...change });
+  }
+
+  #stopSession(line: SessionStopLine): void {
+    this.#forgetRenameBefore(line.tool, line.at);
+    this.#limiter.stopSession(line.tool, line.session, line);
   }
 
   #liftSession(line: SessionLiftLine): void {
     const { tool, session, limit, amount, given_at } = line;
+    this.#forgetRenameBefore(tool, given_at);
     const key = JSON.stringify([tool, session, limit, amount, given_at]);
     if (this.#allowances.has(key)) return;
     this.#allowances.add(key);
@@ -134,6 +156,7 @@ export class LimitsReplay {
 
   #allow(line: LiftLine): void {
     const { tool, limit, amount, given_at, until } = line;
+    this.#forgetRenameBefore(tool, given_at);
     const key = JSON.stringify([tool, limit, amount, given_at, until]);
     if (this.#allowances.has(key)) return;
     this.#allowances.add(key);

@@ -72,9 +72,8 @@ export interface AmendedLimits {
   readonly tool: string;
   /** When the request was admitted, which decides the windows it counts in. */
   readonly admitted_at: number;
-  /** These decide which session it counts in. */
+  /** The session that it counts in; null: none. */
   readonly session: string | null;
-  readonly token: string | null;
   readonly before: Counted;
   readonly after: Counted;
 }
@@ -313,13 +312,12 @@ function amendedFields(fields: JsonObject): (AmendedFields & Pick<AmendLine, "id
 }
 
 function parseLimits(fields: JsonObject): AmendedLimits | null {
-  const { tool, admitted_at, session, token } = fields;
+  const { tool, admitted_at, session } = fields;
   if (typeof tool !== "string" || typeof admitted_at !== "number") return null;
   return {
     tool,
     admitted_at,
     session: textOrNull(session),
-    token: textOrNull(token),
     before: parseCounted(asFields(fields.before)),
     after: parseCounted(asFields(fields.after)),
   };
@@ -411,11 +409,17 @@ function parseRequest({ id, admitted_at, tokens, spend, session }: JsonObject): 
 }
 
 function parseSession(fields: JsonObject): CarriedSession[] {
-  const { id, stopped, full } = fields;
+  const { id, extra, stopped, full } = fields;
   if (typeof id !== "string" || id === "") return [];
-  const extra = parseAmounts(asFields(fields.extra));
-  const last = parseAmount(fields.last);
-  return [{ id, ...parseAmounts(fields), last, extra, stopped: stopped === true, full: full === true }];
+  const known = {
+    id,
+    ...parseAmounts(fields),
+    begun: parseAmount(fields.begun),
+    last: parseAmount(fields.last),
+  };
+  const given = extra === undefined ? {} : { extra: parseAmounts(asFields(extra)) };
+  const marks = { ...(stopped === true ? { stopped } : {}), ...(full === true ? { full } : {}) };
+  return [{ ...known, ...given, ...marks }];
 }
 
 function parseAmounts({

@@ -139,6 +139,7 @@ export type ExportedRecord = Omit<
   | "held_tokens"
   | "held_microdollars"
   | "admitted_at"
+  | "counted_session"
   | "counts"
   | "counted_tokens"
   | "counted_microdollars"

@@ -105,6 +105,15 @@ export function isShared(session: string): boolean {
   return session.includes("/");
 }
 
+/** The session in which limits count the last request of a session that is a process; null: it has none. */
+export function countedWith(db: Database, { tool, session }: SessionName): string | null {
+  const row = db
+    .prepare("SELECT started_at, token FROM records WHERE session = ? AND tool = ? ORDER BY id DESC LIMIT 1")
+    .raw()
+    .get(session, tool) as [number, string | null] | undefined;
+  return row === undefined ? null : sharedSession(...row);
+}
+
 /** One session, with all its requests; null: it has none. */
 export function readSession(db: Database, { tool, session }: SessionName): SessionRow | null {
   const { sql, values } = sessionCondition(session);

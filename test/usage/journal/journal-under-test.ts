@@ -151,6 +151,7 @@ export function opening(given: Partial<Opening> = {}): Opening {
     held_tokens: null,
     held_microdollars: null,
     admitted_at: startedAt,
+    counted_session: null,
     sent_at: startedAt,
     ...given,
   };

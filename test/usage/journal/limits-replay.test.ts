@@ -11,15 +11,18 @@ import { configOf } from "../../doubles/parsed-config.ts";
 import { at, DAY, HOUR, MINUTE, SECOND, utc } from "../../limits/limits-under-test.ts";
 
 const START = at("2026-11-15T12:00:05Z");
-const config = configOf(
-  `gateway: https://gateway.example.com/v1
+const configWith = (session: string) =>
+  configOf(
+    `gateway: https://gateway.example.com/v1
 tools:
   codex:
-    limits: { requests: [4/minute, 9/hour], tokens: 2k/day, spend: $0.005/month, session: { requests: 5, tokens: 1k } }
+    limits: { requests: [4/minute, 9/hour], tokens: 2k/day, spend: $0.005/month${session} }
     quota: $0.02
   other: {}
 `,
-);
+  );
+const config = configWith(", session: { requests: 5, tokens: 1k }");
+const withoutSession = configWith("");
 const { tools } = config;
 const TOOLS = ["codex", "other"] as const;
 
@@ -45,6 +48,7 @@ class JournaledLimiter {
   readonly clock = settableClock();
   readonly limiter = new Limiter(this.clock, utc);
   readonly lines: string[] = [];
+  config = config;
   readonly pending: Call[] = [];
   readonly open: Call[] = [];
   readonly closed: Call[] = [];
@@ -57,7 +61,7 @@ class JournaledLimiter {
     spend: number | null,
     session: string | null = null,
   ): Call | null {
-    const tool = tools[name];
+    const tool = this.config.tools[name];
     if (tool === undefined) return null;
     const origin = { session, token: "laptop" };
     const lease = this.limiter.takeNow(tool, { tokens, spend, origin });
@@ -96,6 +100,7 @@ class JournaledLimiter {
       held_tokens: reservation.tokens,
       held_microdollars: reservation.spend,
       admitted_at: reservation.at,
+      counted_session: reservation.session?.id ?? null,
       ...call.origin,
     });
     this.limiter.recorded(call.lease, call.id);
@@ -141,9 +146,9 @@ class JournaledLimiter {
     const { tool, reservation } = call.lease;
     const before = call.counted;
     call.counted = after;
-    const { origin } = call;
-    this.limiter.correct(tool, { at: reservation.at, origin, ...difference(before, after) });
-    const limits = { tool, admitted_at: reservation.at, ...origin, before, after };
+    const session = reservation.session?.id ?? null;
+    this.limiter.correct(tool, { at: reservation.at, session, ...difference(before, after) });
+    const limits = { tool, admitted_at: reservation.at, session, before, after };
     this.#write({ kind: "amend", id: call.id, limits });
   }
 
@@ -239,7 +244,7 @@ function isUsed({ total, windows, allowances, open }: ToolCarry): boolean {
 function sorted(carry: ToolCarry): ToolCarry {
   const byId = (a: { readonly id: string }, b: { readonly id: string }) => a.id.localeCompare(b.id);
   // A request that has no record yet begins a session, too, so the time of the last one may differ.
-  const sessions = carry.sessions.map((session) => ({ ...session, last: 0 }));
+  const sessions = carry.sessions.map((session) => ({ ...session, begun: 0, last: 0 }));
   return { ...carry, sessions: sessions.sort(byId), open: carry.open.toSorted(byId) };
 }
 
@@ -267,6 +272,7 @@ const operation = fc.oneof(
       stopped: fc.boolean(),
     }),
   },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("limit" as const), isSet: fc.boolean() }) },
   {
     weight: 1,
     arbitrary: fc.record({
@@ -318,6 +324,10 @@ function perform(journaled: JournaledLimiter, step: Operation): void {
       return;
     case "stop":
       journaled.stop("codex", step.session, step.stopped);
+      return;
+    case "limit":
+      journaled.config = step.isSet ? config : withoutSession;
+      journaled.limiter.change(journaled.config);
       return;
     case "lift session":
       journaled.liftSession("codex", step.session, step.amount);
