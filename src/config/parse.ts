@@ -1,6 +1,7 @@
 import { validate as isSchedule } from "node-cron";
 import { advice } from "../core/advice.ts";
 import { DAY_MS, MINUTE_MS } from "../core/units.ts";
+import { readMetrics, readNotify } from "./notify.ts";
 import { type ConfigProblem, Report } from "./problems.ts";
 import { checkReferences } from "./references.ts";
 import {
@@ -85,6 +86,8 @@ export function parseConfig(raw: string, home: string): Parsed {
     prices: top.named("prices", readPrice),
     shared: readShared(top.section("shared"), home),
     usage: readUsage(top.section("usage")),
+    notify: readNotify(top.section("notify"), home),
+    metrics: readMetrics(top),
     log: readLog(top.section("log")),
   };
   top.finish();

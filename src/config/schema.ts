@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Secret } from "../core/secret.ts";
 import { DAY_MS, MINUTE_MS } from "../core/units.ts";
+import type { Metrics, Notify } from "./notify.ts";
 
 /**
  * config.yaml after parsing: every setting with its meaning and its default. All of it is frozen. Durations are
@@ -21,6 +22,10 @@ export interface Config {
   /** Limits and records across machines. Default none: this machine alone. */
   readonly shared: Shared | null;
   readonly usage: Usage;
+  /** Where events are reported. Default: the desktop only. */
+  readonly notify: Notify;
+  /** Where metrics can be read. Default nowhere. */
+  readonly metrics: Metrics | null;
   readonly log: Log;
 }
 

@@ -101,8 +101,14 @@ function keychainSource(rest: string): ValueResult<KeySource> {
 }
 
 function readCommand(section: Section, home: string): KeySource | null {
-  const [first = "", ...rest] = section.scalars("command", (text) => ({ value: text }));
+  const argv = readCommandLine(section, home);
   section.finish();
+  return argv === null ? null : Object.freeze({ kind: "command", argv });
+}
+
+/** The list at `command`: the absolute path of a program, and its arguments. */
+export function readCommandLine(section: Section, home: string): readonly [string, ...string[]] | null {
+  const [first = "", ...rest] = section.scalars("command", (text) => ({ value: text }));
   const path = expandHome(first, home);
   if (!isAbsolute(path) || [first, ...rest].some((part) => part.includes("\0"))) {
     const message = "a command must start with the absolute path of a program";
@@ -110,7 +116,7 @@ function readCommand(section: Section, home: string): KeySource | null {
     section.report.error(section.offsetOf("command"), section.path, message, hint);
     return null;
   }
-  return Object.freeze({ kind: "command", argv: Object.freeze([path, ...rest] as const) });
+  return Object.freeze([path, ...rest] as const);
 }
 
 export function readAuthority(section: Section, home: string): CertificateAuthority | null {
