@@ -1,21 +1,24 @@
 import { isAbsolute, join } from "node:path";
+import type { Problem } from "../core/display.ts";
 import { keyProblem, Secret } from "../core/secret.ts";
 import type { CertificateAuthority, KeySource } from "./schema.ts";
 import { type Reader, Section, type ValueResult } from "./section.ts";
 
 /* What config.yaml takes from elsewhere: keys and other secrets, and certificate authorities. */
 
-/** What is wrong with a secret that is written in the file itself. */
-type LiteralCheck = (text: string) => string | null;
+/** What is wrong with a secret that is written in the file itself. Never with the secret. */
+export type LiteralCheck = (text: string) => Problem | null;
+
+const COPY_WHOLE = "copy it whole from the gateway's console";
 
 const incompleteKey: LiteralCheck = (text) => {
   const problem = keyProblem(text);
-  return problem === null ? null : `incomplete key: ${problem}`;
+  return problem === null ? null : { problem: `incomplete key: ${problem}`, next: COPY_WHOLE };
 };
 
 /** A person chose it, so it may be anything on one line. */
 export const passwordProblem: LiteralCheck = (text) =>
-  /[\r\n]/.test(text) ? "the password contains a line break" : null;
+  /[\r\n]/.test(text) ? { problem: "the password contains a line break", next: COPY_WHOLE } : null;
 
 const SOURCE_FORMS =
   "write keychain:keybearer/NAME, env:NAME, file:/PATH, { command: [/PROGRAM, ARGUMENT] } or the key itself";
@@ -76,8 +79,8 @@ function sourceFromText(text: string, home: string, literalProblem: LiteralCheck
       next: "copy the key from the gateway's console",
     };
   }
-  const problem = literalProblem(text);
-  if (problem !== null) return { problem, next: "copy it whole from the gateway's console" };
+  const wrong = literalProblem(text);
+  if (wrong !== null) return wrong;
   return { value: Object.freeze({ kind: "literal", secret: new Secret(text) }) };
 }
 
