@@ -6,9 +6,12 @@ import { mergeSpans, type Span } from "./spans.ts";
 const KEY_PREFIX =
   /^(?:(?:sk|pk|rk|gsk|xai|ghp|gho|github_pat|hf|pplx|nvapi|r8|kb)[-_](?:(?:ant-(?:api|admin)\d\d|proj|or-v\d|svcacct|admin)[-_])?|AIza|eyJ[A-Za-z0-9_-]*\.)/;
 
+/** Where an address leads. Of an address that is a secret, only what follows is one. */
+const ADDRESS_PREFIX = /^https?:\/\/[^/?#]*\/?/;
+
 /** The part of a key that is secret. */
 export function keyBody(key: string): string {
-  return key.replace(KEY_PREFIX, "");
+  return key.replace(KEY_PREFIX, "").replace(ADDRESS_PREFIX, "");
 }
 
 /** Strings of these shapes are credentials of some service. */
