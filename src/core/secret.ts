@@ -31,6 +31,12 @@ export class Secret {
     return this.#value;
   }
 
+  /** Scheme, host and port of a secret that is an address: what a person may see of it. null: it is none. */
+  origin(): string | null {
+    const url = URL.canParse(this.#value) ? new URL(this.#value) : null;
+    return url !== null && /^https?:$/.test(url.protocol) ? url.origin : null;
+  }
+
   equals(other: Secret): boolean {
     const salt = "equality";
     return timingSafeEqual(Buffer.from(this.digest(salt)), Buffer.from(other.digest(salt)));
