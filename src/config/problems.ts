@@ -217,7 +217,7 @@ export function redactConfig(text: string): string {
 
 /** Settings whose value is a secret, and what people call them by mistake. */
 const SECRET_NAME =
-  /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|pass?(?:w(?:or)?d)?)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;
+  /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|secret|pass?(?:w(?:or)?d)?)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;
 
 /** Values of those settings that are no secret: a source, a variable, a token's hash, a command. */
 const HASH = /["']?sha256:[0-9a-f]*["']?/.source;
@@ -252,7 +252,21 @@ function secretSpans(text: string): Span[] {
     // A stray character or line break may have cut the secret off from the reference.
     else if (!isInBrackets(text, match.index)) addValue(text, end, column, spans);
   }
-  return spans;
+  return mergeSpans([...spans, ...webhookSpans(text)]);
+}
+
+/** From `webhooks:` to the next setting at the margin. */
+const WEBHOOKS = /(?<![\w-])webhooks["']?[^\S\n]*:[\s\S]*?(?=\n["']?[\w.-]+["']?[^\S\n]*:|$)/g;
+/** What follows the host of an address there is a secret, such as /services/… */
+const ADDRESS_REST = /(?<=https?:\/\/[^\s/?#"']{1,255}[/?#])[^\s"']+/gi;
+
+function webhookSpans(text: string): Span[] {
+  return [...text.matchAll(WEBHOOKS)].flatMap((webhooks) =>
+    [...webhooks[0].matchAll(ADDRESS_REST)].map((rest) => {
+      const from = webhooks.index + rest.index;
+      return { from, to: from + rest[0].length };
+    }),
+  );
 }
 
 /** Where a value that is no secret ends; null where it may be one. */
