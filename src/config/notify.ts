@@ -1,7 +1,8 @@
+import type { Problem } from "../core/display.ts";
 import type { CertificateAuthority, KeySource, Listen, Named } from "./schema.ts";
-import { quoted, type Reader, type Section } from "./section.ts";
+import { type NameCheck, quoted, type Reader, type Section } from "./section.ts";
 import { readAuthority, readCommandLine, readKeySource } from "./sources.ts";
-import { flag, listen, oneOf, plainText, proxyUrl } from "./values.ts";
+import { flag, isLoopback, listen, oneOf, plainText, proxyUrl } from "./values.ts";
 
 /* Where keybearer reports what happens: `notify:` and `metrics:`. */
 
@@ -42,7 +43,7 @@ export interface Webhook {
   readonly kind: WebhookKind;
   /** The whole address is a secret. */
   readonly url: KeySource;
-  /** Signs the messages: generic, feishu and dingtalk. Default none. */
+  /** Signs the messages of generic, feishu and dingtalk; the access token of ntfy. Default none. */
   readonly secret: KeySource | null;
   /** The chat of telegram, the topic of ntfy, the device of bark. Default none. */
   readonly to: string | null;
@@ -96,26 +97,28 @@ function minutes(hours = "0", rest = "0"): number {
   return Number(hours) * 60 + Number(rest);
 }
 
-export function readNotify(section: Section | null, home: string): Notify {
+/** @param isName whether a text can be the name of a webhook. Reports why not. */
+export function readNotify(section: Section | null, home: string, isName: NameCheck): Notify {
   if (section === null) return DEFAULT_NOTIFY;
   const desktop = section.scalar("desktop", flag, DEFAULT_NOTIFY.desktop);
-  const command = section.entries().has("command") ? readCommandLine(section, home) : null;
-  const webhooks = section.named("webhooks", (webhook, name) => readWebhook(webhook, name, home));
-  for (const name of ["desktop", "command"]) {
-    if (webhooks[name] !== undefined)
-      section.report.error(
-        section.at,
-        section.pathOf("webhooks"),
-        `no webhook can be called ${name}`,
-        "mine",
-      );
-  }
-  const channels = ["desktop", ...(command === null ? [] : ["command"]), ...Object.keys(webhooks)];
+  const command = section.entry("command") === undefined ? null : readCommandLine(section, home);
+  const isOwnName: NameCheck = (name, entry, path, report) => {
+    if (!RESERVED.includes(name)) return isName(name, entry, path, report);
+    report.error(entry.at, path, `no webhook can be called ${name}`, "choose another name, such as mine");
+    return false;
+  };
+  const written = section.entries().get("webhooks")?.value;
+  const names = written?.kind === "dict" ? written.entries.keys() : [];
+  const webhooks = section.named("webhooks", (webhook, name) => readWebhook(webhook, name, home), isOwnName);
+  const channels = [...(desktop ? ["desktop"] : []), ...(command === null ? [] : ["command"]), ...names];
   const events = readEvents(section.section("events"), channels);
   const quiet = section.scalar("quiet", quietHours, null);
   section.finish();
   return Object.freeze({ desktop, command, webhooks, events, quiet });
 }
+
+/** The other channels have these names, and words of `events` and of commands. */
+const RESERVED = ["desktop", "command", "true", "false", "all", "none"];
 
 /** kind: false, one channel, or a list of channels. */
 function readEvents(section: Section | null, channels: readonly string[]): Notify["events"] {
@@ -133,47 +136,92 @@ function readEvents(section: Section | null, channels: readonly string[]): Notif
   return Object.freeze(events);
 }
 
-/** Kinds whose messages can be signed, and those that need to know for whom they are. */
-const SIGNED: readonly WebhookKind[] = ["generic", "feishu", "dingtalk"];
-const ADDRESSED: readonly WebhookKind[] = ["telegram", "ntfy", "bark"];
+/** Kinds that have a secret of their own beside their address, and those that need to know for whom a message is. */
+const WITH_SECRET: readonly WebhookKind[] = ["generic", "feishu", "dingtalk", "ntfy"];
+const WITH_RECIPIENT: readonly WebhookKind[] = ["telegram", "ntfy", "bark"];
 
-const anyLine = (text: string) => (/[\r\n]/.test(text) ? "it contains a line break" : null);
+/** How an address of each kind begins or looks, for messages. */
+const ADDRESS_FORMS: Readonly<Record<WebhookKind, string>> = {
+  generic: "https://example.com/hook",
+  slack: "https://hooks.slack.com/services/…",
+  feishu: "https://open.feishu.cn/open-apis/bot/v2/hook/…",
+  dingtalk: "https://oapi.dingtalk.com/robot/send?access_token=…",
+  wecom: "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=…",
+  telegram: "https://api.telegram.org/bot…",
+  ntfy: "https://ntfy.sh",
+  bark: "https://api.day.app",
+};
+
+/** What is wrong with a webhook's address; null: nothing. Never with the address, because it is a secret. */
+export function addressProblem(kind: WebhookKind, text: string): Problem | null {
+  const next = `such as ${ADDRESS_FORMS[kind]}`;
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url === null || !/^https?:$/.test(url.protocol) || /[\s\\]|[^\x21-\x7e]/.test(text))
+    return { problem: `this is not the address of a webhook of kind ${kind}`, next };
+  if (url.protocol === "http:" && !isLoopback(url.hostname))
+    return { problem: "http would send the address and the messages unencrypted", next: "write https://" };
+  if (url.username !== "" || url.password !== "")
+    return { problem: "the address contains a user name or password", next: "remove it" };
+  if (url.hash !== "") return { problem: "the address contains a #", next: "cut it off at the #" };
+  if (kind === "ntfy" && url.pathname + url.search !== "/")
+    return { problem: "the address of ntfy is that of the server, and the topic is in to", next };
+  if (kind === "telegram" && !/^\/bot[^/]+(?:\/sendMessage)?$/.test(url.pathname))
+    return { problem: "the address of telegram ends with /bot and the bot's token", next };
+  return null;
+}
+
+/** What is wrong with a webhook's own secret; null: nothing. */
+export function webhookSecretProblem(kind: WebhookKind, text: string): Problem | null {
+  if (/[^\x21-\x7e]/.test(text))
+    return { problem: "the secret contains a space, or a character that is not plain ASCII", next: null };
+  if (kind === "generic" && !/^whsec_[A-Za-z0-9+/]{16,}={0,2}$/.test(text))
+    return { problem: "the secret of a Standard Webhook begins with whsec_", next: MAKE_WEBHOOK_SECRET };
+  return null;
+}
+
+const MAKE_WEBHOOK_SECRET = 'make one with: echo "whsec_$(openssl rand -base64 32)"';
 
 function readWebhook(section: Section, name: string, home: string): Webhook | null {
   const kind = section.scalar("kind", oneOf(...WEBHOOK_KINDS), "generic");
-  const url = readKeySource(section, "url", home, anyLine);
+  const url = readKeySource(section, "url", home, (text) => addressProblem(kind, text));
   const webhook = {
     name,
     kind,
-    secret: readKeySource(section, "secret", home, anyLine),
+    secret: readKeySource(section, "secret", home, (text) => webhookSecretProblem(kind, text)),
     to: section.scalar("to", plainText, null),
     proxy: section.scalar("proxy", proxyUrl, null),
     authority: readAuthority(section, home),
   };
   section.finish();
-  const { report } = section;
-  if (!section.entries().has("url")) {
-    const next = "url: keychain:keybearer/slack";
-    report.error(section.at, section.path, "the webhook has no url", next);
-  }
-  if (section.entries().has("secret") && !SIGNED.includes(kind))
-    report.error(
-      section.offsetOf("secret"),
-      section.pathOf("secret"),
-      `messages of ${kind} are not signed`,
-      "remove it",
-    );
-  if (!section.entries().has("to") && ADDRESSED.includes(kind))
-    report.error(section.at, section.path, `${kind} needs to know for whom the message is`, "to: …");
-  if (section.entries().has("to") && !ADDRESSED.includes(kind))
-    report.error(
-      section.offsetOf("to"),
-      section.pathOf("to"),
-      `the address of ${kind} says for whom it is`,
-      "remove it",
-    );
+  reportSettings(section, kind);
   return url === null ? null : Object.freeze({ ...webhook, url });
 }
+
+/** What the kind of a webhook needs, and what it has no use for. */
+function reportSettings(section: Section, kind: WebhookKind): void {
+  const { report } = section;
+  const has = (name: string) => section.entries().has(name);
+  const useless = (name: string, problem: string) =>
+    report.error(section.offsetOf(name), section.pathOf(name), problem, "remove it");
+  if (!section.has("url"))
+    report.error(section.at, section.path, "the webhook has no url", `url: ${ADDRESS_FORMS[kind]}`);
+  if (has("secret") && !WITH_SECRET.includes(kind)) useless("secret", `${kind} has no secret but its url`);
+  if (!section.has("to") && WITH_RECIPIENT.includes(kind))
+    report.error(
+      section.at,
+      section.path,
+      `${kind} needs to know for whom the messages are`,
+      RECIPIENTS[kind],
+    );
+  if (has("to") && !WITH_RECIPIENT.includes(kind))
+    useless("to", `the url of ${kind} says for whom the messages are`);
+}
+
+const RECIPIENTS: Readonly<Partial<Record<WebhookKind, string>>> = {
+  telegram: 'to: "123456789", the id of the chat',
+  ntfy: "to: the topic",
+  bark: "to: the key of the device",
+};
 
 const DEFAULT_METRICS_LISTEN: Listen = Object.freeze({ host: "localhost", port: 5399 });
 

@@ -86,7 +86,7 @@ export function parseConfig(raw: string, home: string): Parsed {
     prices: top.named("prices", readPrice),
     shared: readShared(top.section("shared"), home),
     usage: readUsage(top.section("usage")),
-    notify: readNotify(top.section("notify"), home),
+    notify: readNotify(top.section("notify"), home, isWebhookName),
     metrics: readMetrics(top),
     log: readLog(top.section("log")),
   };
@@ -117,6 +117,7 @@ function checkName(noun: string) {
 
 const isToolName = checkName("tool");
 const isGatewayName = checkName("gateway");
+const isWebhookName = checkName("webhook");
 
 function readDashboard(top: Section): Dashboard {
   const entry = top.entry("dashboard");

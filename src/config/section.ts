@@ -112,7 +112,8 @@ export class Section {
   }
 }
 
-type NameCheck = (name: string, entry: Entry, path: string, report: Report) => boolean;
+/** Whether a text can be a name. Reports why not. */
+export type NameCheck = (name: string, entry: Entry, path: string, report: Report) => boolean;
 const anyName: NameCheck = () => true;
 
 export function asSection(tree: Tree, path: string, report: Report): Section | null {
