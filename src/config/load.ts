@@ -4,6 +4,7 @@ import { dirname } from "node:path";
 import { createSecureContext } from "node:tls";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import { configModeProblem } from "../core/paths.ts";
+import type { Notify, Webhook } from "./notify.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
 import { type ConfigProblem, warning } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, Shared } from "./schema.ts";
@@ -66,7 +67,24 @@ async function withAuthorities(config: Config): Promise<{ config: Config; proble
     else gateways[name] = Object.freeze({ ...gateway, authority: read });
   }
   const shared = await withStoreAuthority(config.shared, problems);
-  return { config: Object.freeze({ ...config, gateways: Object.freeze(gateways), shared }), problems };
+  const notify = await withWebhookAuthorities(config.notify, problems);
+  const complete = { ...config, gateways: Object.freeze(gateways), shared, notify };
+  return { config: Object.freeze(complete), problems };
+}
+
+async function withWebhookAuthorities(notify: Notify, problems: ConfigProblem[]): Promise<Notify> {
+  const all = Object.entries(notify.webhooks);
+  if (all.every(([, { authority }]) => authority === null)) return notify;
+  const webhooks: Record<string, Webhook> = Object.create(null);
+  for (const [name, webhook] of all) {
+    webhooks[name] = webhook;
+    if (webhook.authority === null) continue;
+    const read = await readAuthority(webhook.authority);
+    if (typeof read === "string")
+      problems.push({ ...warning(`notify.webhooks.${name}.ca_file`, read), severity: "error" });
+    else webhooks[name] = Object.freeze({ ...webhook, authority: read });
+  }
+  return Object.freeze({ ...notify, webhooks: Object.freeze(webhooks) });
 }
 
 async function withStoreAuthority(shared: Shared | null, problems: ConfigProblem[]): Promise<Shared | null> {
