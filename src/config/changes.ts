@@ -1,4 +1,5 @@
 import { DAY_MS, exactDollars } from "../core/units.ts";
+import type { QuietHours } from "./notify.ts";
 import {
   type Config,
   describeSource,
@@ -26,6 +27,7 @@ export function describeChanges(from: Snapshot, to: Snapshot): string[] {
       differ("price", old, price),
     ),
     ...sharedChanges(from, to),
+    ...notifyChanges(from, to),
   ];
 }
 
@@ -136,12 +138,47 @@ function sharedChanges(from: Snapshot, to: Snapshot): string[] {
   return changes.map((change) => `shared: ${change}`);
 }
 
+/** Neither an address nor who gets the messages: both may be secrets. */
+function notifyChanges(from: Snapshot, to: Snapshot): string[] {
+  const old = from.config.notify;
+  const now = to.config.notify;
+  const changes = [
+    ...differ("desktop", old.desktop, now.desktop),
+    ...(same(old.command, now.command) ? [] : [describePresence("command", old.command, now.command)]),
+    ...secretChanges("command", from.notifyCommand(), to.notifyCommand()),
+    ...differ("events", old.events, now.events),
+    ...differ("quiet", quietText(old.quiet), quietText(now.quiet)),
+    ...namedChanges("webhook", old.webhooks, now.webhooks, (before, after) => [
+      ...differ("kind", before.kind, after.kind),
+      ...differ("url comes from", secretOrigin(before.url), secretOrigin(after.url)),
+      ...secretChanges("url", from.webhookSecret(before, "url"), to.webhookSecret(after, "url")),
+      ...differ("secret comes from", secretOrigin(before.secret), secretOrigin(after.secret)),
+      ...secretChanges("secret", from.webhookSecret(before, "secret"), to.webhookSecret(after, "secret")),
+      ...(before.to === after.to ? [] : [describePresence("to", before.to, after.to)]),
+      ...differ("proxy", before.proxy, after.proxy),
+      ...differ("ca_file", before.authority?.file ?? null, after.authority?.file ?? null),
+    ]),
+  ];
+  return changes.map((change) => `notify: ${change}`);
+}
+
+function describePresence(name: string, from: unknown, to: unknown): string {
+  if (from === null) return `${name} added`;
+  return to === null ? `${name} removed` : `${name} changed`;
+}
+
+function quietText(quiet: QuietHours | null): string | null {
+  const clock = (minutes: number) =>
+    `${String(Math.floor(minutes / 60)).padStart(2, "0")}:${String(minutes % 60).padStart(2, "0")}`;
+  return quiet === null ? null : `${clock(quiet.from)}-${clock(quiet.to)}`;
+}
+
 function secretOrigin(source: KeySource | null): string | null {
   return source === null ? null : describeOrigin(source);
 }
 
 /** Without fingerprints: the last characters of a short password are much of it. */
-function secretChanges(name: "password" | "secret", from: KeyState | null, to: KeyState | null): string[] {
+function secretChanges(name: string, from: KeyState | null, to: KeyState | null): string[] {
   if (from === null || to === null) return [];
   if (from.state === "ready" && to.state === "ready")
     return from.key.equals(to.key) ? [] : [`${name} changed`];

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Problem } from "../core/display.ts";
 import { Secret, type SecretSet } from "../core/secret.ts";
+import type { Webhook } from "./notify.ts";
 import type { ConfigProblem } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, KeySource, SharedStore, Tool } from "./schema.ts";
 
@@ -97,6 +98,37 @@ export class Snapshot {
     if ((this.config.shared?.secret ?? null) === null) return null;
     return this.#keyStates.get(SHARED_SECRET) ?? NOT_READ;
   }
+
+  /** The whole address of a webhook, or what signs its messages. null: config.yaml has no such secret. */
+  webhookSecret(webhook: Webhook, secret: WebhookSecret): KeyState | null {
+    if (webhook[secret] === null) return null;
+    return this.#keyStates.get(webhookSecretName(webhook.name, secret)) ?? NOT_READ;
+  }
+
+  /** Whether the program that gets events may run. null: config.yaml has none. */
+  notifyCommand(): KeyState | null {
+    if (this.config.notify.command === null) return null;
+    return this.#keyStates.get(NOTIFY_COMMAND) ?? NOT_READ;
+  }
+}
+
+/** The name of a webhook's address or secret among the keys. No tool can have such a name. */
+export function webhookSecretName(webhook: string, secret: WebhookSecret): string {
+  return `webhook ${webhook} ${secret}`;
+}
+
+/** The name of the program that gets events. It is held like a secret until a person confirms it. */
+export const NOTIFY_COMMAND = "notify command";
+
+export type WebhookSecret = "url" | "secret";
+
+/** The secrets that config.yaml names for a webhook. */
+export function webhookSources({
+  url,
+  secret,
+}: Webhook): readonly { readonly secret: WebhookSecret; readonly source: KeySource }[] {
+  const address = { secret: "url", source: url } as const;
+  return secret === null ? [address] : [address, { secret: "secret", source: secret }];
 }
 
 /** The name of the shared store's password among the keys. No tool can have such a name. */
@@ -128,15 +160,23 @@ export function consoleSecretName(gateway: string, account: string | null, secre
 }
 
 /** Where every secret of a configuration comes from. */
-export function secretSources({ tools, gateways, shared }: Config): readonly KeySource[] {
+export function secretSources({ tools, gateways, shared, notify }: Config): readonly KeySource[] {
   const keys = Object.values(tools).map(({ key }) => key);
   const consoles = Object.values(gateways).flatMap(consoleSources);
   const stores = [shared?.store.password ?? null, shared?.secret ?? null];
-  return [...keys, ...consoles.map(({ source }) => source), ...stores.filter((source) => source !== null)];
+  const webhooks = Object.values(notify.webhooks).flatMap(webhookSources);
+  return [
+    ...keys,
+    ...[...consoles, ...webhooks].map(({ source }) => source),
+    ...stores.filter((source) => source !== null),
+  ];
 }
 
 /** Everything that decides who sees a secret: the origins, the proxy, and the authority that certifies them. */
-export function listDestinations({ proxy, authority }: Gateway, addresses: readonly string[]): string[] {
+export function listDestinations(
+  { proxy, authority }: Pick<Gateway, "proxy" | "authority">,
+  addresses: readonly string[],
+): string[] {
   const destinations = new Set(addresses.map((address) => new URL(address).origin));
   // These are no addresses, so a trusted proxy is never taken for a trusted gateway.
   if (proxy !== null) destinations.add(`proxy ${proxy}`);

@@ -4,7 +4,7 @@ import { describeSource, isSameSource, type KeySource } from "../config/schema.t
 import type { KeyState } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import { escapeControlChars, type Failed, failed, type Problem, withNext } from "../core/display.ts";
-import type { Secret } from "../core/secret.ts";
+import { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import { withTimeout } from "../core/timeout.ts";
 import { MINUTE_MS } from "../core/units.ts";
@@ -23,6 +23,8 @@ export interface WantedKey extends Subject {
   readonly notKeys?: readonly string[] | undefined;
   /** It is a password and not a key. Default false. */
   readonly password?: boolean | undefined;
+  /** It is an address, and leads to its own origin, too. Default false. */
+  readonly isAddress?: boolean | undefined;
 }
 
 interface KeyringDeps {
@@ -169,7 +171,7 @@ export class Keyring {
     if (seen !== undefined && !isSameChange(seen, state)) {
       return failed("config.yaml changed again in the meantime", TYPE_AGAIN);
     }
-    this.#deps.trust.grant(entry.wanted, key);
+    this.#deps.trust.grant(withOrigin(entry.wanted, key), key);
     // The key that was shown is the one that is used. Only a source that waited for trust is read now.
     if (key === null) await this.#refresh(entry);
     else this.#put(entry, this.#judge(entry.wanted, key, entry.known.warning));
@@ -192,7 +194,8 @@ export class Keyring {
         held.push({ name, what, from, to });
       } else if (this.#deps.trust.isLost && known.key === null) {
         const what = wanted.secret ?? `the key of ${escapeControlChars(name)}, which cannot be read now`;
-        held.push({ name, what, from: UNKNOWN, to: listOrigins(wanted).map(escapeControlChars).join(", ") });
+        const to = listOrigins(wanted).map(escapeControlChars).join(", ") || "where it leads";
+        held.push({ name, what, from: UNKNOWN, to });
       }
     }
     return held;
@@ -205,7 +208,7 @@ export class Keyring {
       return failed("config.yaml changed in the meantime", TYPE_AGAIN);
     }
     const entries = held.flatMap(({ name }) => this.#entries.get(name) ?? []);
-    for (const { wanted, known } of entries) this.#deps.trust.grant(wanted, known.key);
+    for (const { wanted, known } of entries) this.#deps.trust.grant(withOrigin(wanted, known.key), known.key);
     this.#deps.trust.endLoss();
     for (const entry of entries) {
       const { key, warning } = entry.known;
@@ -256,6 +259,7 @@ export class Keyring {
     const untrusted = trust.judgeSource(wanted);
     if (untrusted !== null)
       return { state: { state: "needs-trust", ...untrusted }, key: null, warning: null };
+    if (wanted.isReceiver) return { state: RECEIVER, key: null, warning: null };
     const { signal } = this.#superseded;
     const reading = await this.#reads.read(wanted.source, { ...wanted, env, limit, signal });
     // Before the key is judged: its first use must not be pinned to where an older configuration sent it.
@@ -267,7 +271,7 @@ export class Keyring {
   }
 
   #judge(wanted: WantedKey, key: Secret, warning: string | null): KnownKey {
-    const untrusted = this.#deps.trust.judgeKey(wanted, key);
+    const untrusted = this.#deps.trust.judgeKey(withOrigin(wanted, key), key);
     const state: KeyState =
       untrusted === null ? { state: "ready", key } : { state: "needs-trust", ...untrusted };
     return { state, key, warning };
@@ -312,6 +316,15 @@ export class Keyring {
       this.#deps.onLate();
     });
   }
+}
+
+/** A program that only gets something, and may run. There is no key of it. */
+const RECEIVER: KeyState = Object.freeze({ state: "ready", key: new Secret("") });
+
+/** With where it leads, if it is an address. */
+function withOrigin(wanted: WantedKey, key: Secret | null): WantedKey {
+  const origin = wanted.isAddress ? (key?.origin() ?? null) : null;
+  return origin === null ? wanted : { ...wanted, origins: [origin, ...wanted.origins] };
 }
 
 const TYPE_AGAIN = "type the command again to see what is held now";

@@ -20,6 +20,8 @@ export interface Subject {
   readonly home: readonly string[];
   /** What to call a secret that is no key, and whose last characters must not be shown. */
   readonly secret?: string | undefined;
+  /** It gets events and gives no key. Default false. */
+  readonly isReceiver?: boolean | undefined;
 }
 
 /** Something that waits for confirmation: old → new. */
@@ -141,6 +143,9 @@ export class Trust {
     const id = key.digest(this.#pins.salt);
     if (this.#firstStart) {
       this.#pinKey(id, subject, key);
+      // Of an address, where it leads was not known before its source was read.
+      const source = sourceId(subject, this.#pins.salt);
+      if (source !== null) this.#pinSource(source, subject);
       return null;
     }
     const pinned = this.#pins.keys.get(id) ?? this.#sourcePin(subject);
@@ -330,12 +335,15 @@ function parseOrigin(address: string): string {
 
 /** @param before the source that it replaces; null: there was none */
 function newSource(subject: Subject, id: string, before: string | null): UntrustedChange {
-  const { source, secret, name } = subject;
+  const { source, secret, name, isReceiver = false } = subject;
   const kind = SOURCE_WORDS[source.kind];
+  const does = isReceiver ? "gets" : "gives";
+  const what = isReceiver ? "the events" : (secret ?? `${escapeControlChars(name)} its key`);
+  const origins = listOrigins(subject);
   return {
-    what: `the ${kind} that gives ${secret ?? `${escapeControlChars(name)} its key`}`,
+    what: `the ${kind} that ${does} ${what}`,
     from: before ?? `no ${kind}`,
-    to: `${showSource(source, id)}, for ${showOrigins(listOrigins(subject))}`,
+    to: `${showSource(source, id)}${origins.length === 0 ? "" : `, for ${showOrigins(origins)}`}`,
   };
 }
 
