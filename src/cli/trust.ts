@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { SHARED_PASSWORD } from "../config/snapshot.ts";
+import { NOTIFY_COMMAND, SHARED_PASSWORD, SHARED_SECRET } from "../config/snapshot.ts";
 import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
 import { advice } from "../core/advice.ts";
@@ -9,13 +9,18 @@ import { agrees } from "./ui/prompts.ts";
 import { commandPaths } from "./ui/stdio.ts";
 import { isInteractive } from "./ui/terminal.ts";
 
+/** These are no tools, and what is held of them says whose it is. */
+function saysWhose(name: string): boolean {
+  return [SHARED_PASSWORD, SHARED_SECRET, NOTIFY_COMMAND].includes(name) || name.startsWith("webhook ");
+}
+
 export function trustCommand(): Command {
   return new Command("trust")
     .summary("allow a change in where a key goes")
     .description("show a change in where a key comes from or goes, and allow it once you confirm")
     .argument(
       "[tool|gateway]",
-      "a tool or gateway that is held, or shared for the password and secret of the shared store",
+      "a tool or gateway that is held, shared for the secrets of the shared store, or notify for webhooks and the command",
     )
     .option("--all", "everything that is held, also after the list of trusted addresses was lost")
     .action(trust);
@@ -37,7 +42,7 @@ async function trust(name: string | undefined, options: { all?: boolean }): Prom
   if (held.value.length === 0)
     return print(name === undefined ? "nothing is held" : `nothing of ${name} is held`);
   for (const { tool, what, from, to } of held.value)
-    print(tool === SHARED_PASSWORD ? what : `tool ${tool}: ${what}`, `  was  ${from}`, `  now  ${to}`);
+    print(saysWhose(tool) ? what : `tool ${tool}: ${what}`, `  was  ${from}`, `  now  ${to}`);
   if (!(await agrees("trust this?", "no", "trusted"))) return;
   const done = await askDaemon<TrustAnswer>(paths, "POST", `/trust${path}`, held.value);
   if (!done.ok) return fail(done, EXIT.failed);

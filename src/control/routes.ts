@@ -3,9 +3,12 @@ import {
   consoleSecretName,
   consoleSources,
   type KeyState,
+  NOTIFY_COMMAND,
   SHARED_PASSWORD,
   SHARED_SECRET,
   type Snapshot,
+  webhookSecretName,
+  webhookSources,
 } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
 import { type Problem, withNext } from "../core/display.ts";
@@ -383,15 +386,16 @@ async function changed<Value>(gateway: string, work: () => Promise<Value>): Prom
 }
 
 /**
- * The keys and console secrets of a tool or gateway, or the password and secret of the store for `shared`, that wait for
- * `keybearer trust`. null: there is no such name.
+ * The keys and console secrets of a tool or gateway, the password and secret of the store for `shared`, or the program and
+ * the secrets of webhooks for `notify`, that wait for `keybearer trust`. null: there is no such name.
  */
 function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
   const { tools, gateways } = snapshot.config;
   const gateway = gateways[name];
   const own = Object.values(tools).filter((tool) => tool.name === name || tool.gateway === name);
   const isStore = name === "shared" && snapshot.config.shared !== null;
-  if (own.length === 0 && gateway === undefined && !isStore) return null;
+  const isNotify = name === "notify";
+  if (own.length === 0 && gateway === undefined && !isStore && !isNotify) return null;
   const held: HeldTool[] = [];
   const add = (tool: string, key: KeyState | null) => {
     if (key?.state === "needs-trust") held.push({ tool, what: key.what, from: key.from, to: key.to });
@@ -404,6 +408,12 @@ function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
   if (isStore) {
     add(SHARED_PASSWORD, snapshot.sharedPassword());
     add(SHARED_SECRET, snapshot.sharedSecret());
+  }
+  if (isNotify) {
+    add(NOTIFY_COMMAND, snapshot.notifyCommand());
+    for (const webhook of Object.values(snapshot.config.notify.webhooks))
+      for (const { secret } of webhookSources(webhook))
+        add(webhookSecretName(webhook.name, secret), snapshot.webhookSecret(webhook, secret));
   }
   return held;
 }

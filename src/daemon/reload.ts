@@ -1,17 +1,21 @@
 import { isDeepStrictEqual } from "node:util";
 import { describeChanges, needsRestart } from "../config/changes.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
+import type { Notify } from "../config/notify.ts";
 import { type ConfigProblem, problemInLine, warning } from "../config/problems.ts";
 import type { Config, Gateway } from "../config/schema.ts";
 import {
   consoleSecretName,
   consoleSources,
   listDestinations,
+  NOTIFY_COMMAND,
   SHARED_PASSWORD,
   SHARED_SECRET,
   Snapshot,
   secretSources,
   storeDestinations,
+  webhookSecretName,
+  webhookSources,
 } from "../config/snapshot.ts";
 import { FileWatch } from "../config/watch.ts";
 import { joinPath } from "../config/yaml.ts";
@@ -310,14 +314,47 @@ export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
       secret: `the console's ${secret.replace("_", " ")} of ${account === null ? "" : `account ${account} at `}${gateway.name}`,
     })),
   );
-  return [...tools, ...consoles, ...wantedSharedSecrets(config, common)];
+  return [
+    ...tools,
+    ...consoles,
+    ...wantedSharedSecrets(config, common),
+    ...wantedNotifySecrets(config.notify, common),
+  ];
 }
 
+/**
+ * Where a webhook's address leads is known once it is read, and pinned then. What signs its messages belongs to the webhook,
+ * whose address is pinned.
+ */
+function wantedNotifySecrets({ webhooks, command }: Notify, common: CommonWants): WantedKey[] {
+  const wanted: WantedKey[] = Object.values(webhooks).flatMap((webhook) =>
+    webhookSources(webhook).map(({ secret, source }) => ({
+      ...common,
+      name: webhookSecretName(webhook.name, secret),
+      path: `${joinPath("notify.webhooks", webhook.name)}.${secret}`,
+      source,
+      origins: secret === "url" ? listDestinations(webhook, []) : [`webhook ${webhook.name}`],
+      isAddress: secret === "url",
+      password: true,
+      secret: `the ${secret === "url" ? "address" : "secret"} of webhook ${webhook.name}`,
+    })),
+  );
+  if (command !== null)
+    wanted.push({
+      ...common,
+      name: NOTIFY_COMMAND,
+      path: "notify.command",
+      source: { kind: "command", argv: command },
+      origins: ["every event"],
+      isReceiver: true,
+    });
+  return wanted;
+}
+
+type CommonWants = Pick<WantedKey, "home" | "notKeys" | "withhold">;
+
 /** Both are for one store. The secret is never sent; but a program that sees a signature may try to guess what signed it. */
-function wantedSharedSecrets(
-  { shared }: Config,
-  common: Pick<WantedKey, "home" | "notKeys" | "withhold">,
-): WantedKey[] {
+function wantedSharedSecrets({ shared }: Config, common: CommonWants): WantedKey[] {
   if (shared === null) return [];
   const origins = storeDestinations(shared.store);
   const wanted: WantedKey[] = [];
