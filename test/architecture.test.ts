@@ -21,6 +21,8 @@ const MODULES: Readonly<Record<string, string>> = {
   mirror: "our log against the console's: consoles, sync, reconcile, store, alarm, report",
   lifecycle: "keys created, rotated and deleted through the consoles, and finished after a crash",
   shared: "limits and records across machines, through a store",
+  events: "what the owner should know",
+  notify: "events sent to the desktop, a program and webhooks: channels, queue, delivery",
   doctor: "probes of keys and gateways, and findings",
   adopt: "keys in clients' files, moved into keybearer: what is a key, where copies stay behind",
   control: "the socket between the commands and the daemon: server, routes, status",
@@ -100,6 +102,8 @@ const PURE = [
   "mirror/verdict.ts",
   "mirror/reconcile/",
   "mirror/report/messages.ts",
+  "notify/message.ts",
+  "notify/webhooks.ts",
   "core/refusal.ts",
   "core/units.ts",
   "control/gateway-state.ts",
@@ -116,6 +120,7 @@ const MAY_REVEAL = [
   "clients/undo-store.ts",
   "shared/connection.ts",
   "shared/signature.ts",
+  "notify/channels.ts",
   // The sandbox's own password, into the configuration that is parsed for it.
   "daemon/sandbox-session.ts",
 ];

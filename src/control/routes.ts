@@ -27,6 +27,7 @@ import { amountInWords } from "../limits/format.ts";
 import { ConsoleError, type KeySettings } from "../mirror/consoles/console.ts";
 import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
+import type { Notifier } from "../notify/notifier.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import type { SessionLimitStatus, SessionStatus } from "./session-status.ts";
 import { type ActionLog, indexStatus, type Status } from "./status.ts";
@@ -80,6 +81,7 @@ export interface Controls {
     KeyLifecycle,
     "rotatable" | "rotate" | "create" | "delete" | "changeable" | "setEnabled" | "changeUnheld"
   >;
+  readonly notifier: Pick<Notifier, "test">;
 }
 
 export interface HeldTool {
@@ -355,6 +357,14 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     // The message does not repeat what was sent: it is a secret.
     if (request === null || !isTextOrNull(account)) throw new HttpError(400, LOGIN_BODY);
     return (await mirror.login(name, account, request)) ?? NOT_FOUND;
+  },
+  "POST /notify/test": async ({ notifier, log }, { body, peer }) => {
+    if (!hasOnly(body, ["channel"]) || !isTextOrNull(body.channel))
+      throw new HttpError(400, "send which channel: channel (its name, or null for all)");
+    log.info({ peer, channel: body.channel }, "notify: test requested");
+    const results = await notifier.test(body.channel);
+    if (results === null) throw new HttpError(404, `there is no channel ${body.channel}`);
+    return results;
   },
   "POST /ack": async ({ mirror, actions }, { body, peer }) => {
     const alarm = shownAlarm(body);

@@ -127,7 +127,9 @@ async function runRoute(req: IncomingMessage, res: ServerResponse, controls: Con
   if (req.headers.origin !== undefined || req.headers.referer !== undefined)
     throw new HttpError(403, "browsers may not use this socket");
   const [, first = "", encoded = ""] = /^\/([a-z]+)(?:\/([^/?]+))?$/.exec(req.url ?? "") ?? [];
-  const route = ROUTES[`${req.method} /${first}${encoded === "" ? "" : "/:name"}`];
+  const exact = `${req.method} ${req.url}`;
+  const pattern = `${req.method} /${first}${encoded === "" ? "" : "/:name"}`;
+  const route = Object.hasOwn(ROUTES, exact) ? ROUTES[exact] : ROUTES[pattern];
   if (route === undefined) throw new HttpError(404, "no such control");
   const name = decodeName(encoded);
   const body = req.method === "POST" ? parseJson(await readBody(req)) : null;

@@ -7,6 +7,7 @@ import type { Clock } from "../core/clock.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
+import type { NotifyStatus } from "../notify/status.ts";
 import type { GatewayCondition, GatewayHealth } from "../proxy/gateway-health.ts";
 import type { KeyHealth } from "../proxy/key-health/key-health.ts";
 import type { Shared } from "../shared/shared.ts";
@@ -39,6 +40,8 @@ export interface Status {
   readonly consoles: readonly ConsoleStatus[];
   /** The store that several machines share; null: config.yaml names none. */
   readonly shared: SharedStatus | null;
+  /** Where alerts are sent. */
+  readonly notify: NotifyStatus;
   /** Changes of keys that are not finished, and what they wait for. */
   readonly key_changes: readonly KeyChangeStatus[];
   readonly dashboard: DashboardStatus;
@@ -167,6 +170,7 @@ interface StatusDeps {
   readonly usage: Pick<UsageLog, "state" | "readNow" | "journal">;
   readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
   readonly shared: Pick<Shared, "status" | "listParts">;
+  readonly notify: NotifyStatus;
   readonly dashboard: DashboardStatus;
   readonly keyChanges: readonly KeyChangeStatus[];
   readonly actions: readonly Action[];
@@ -200,6 +204,7 @@ export async function readStatus(deps: StatusDeps): Promise<Status> {
     usage: usageStatus(deps),
     consoles: await deps.mirror.status(),
     shared: deps.shared.status(),
+    notify: deps.notify,
     dashboard: deps.dashboard,
     key_changes: deps.keyChanges,
     actions: deps.actions,

@@ -30,6 +30,8 @@ export interface Paths {
   readonly keyChanges: string;
   /** This machine's identity among the machines that share limits and records, and what it read of the others. */
   readonly shared: string;
+  /** Alerts that were not delivered yet. */
+  readonly notifyQueue: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config is not one of them. */
   readonly own: readonly string[];
   /** What keybearer writes itself. No key is read from there. */
@@ -75,6 +77,7 @@ export function findPaths(options: PathOptions): Paths {
     keyCalls: join(state, "key-calls.json"),
     keyChanges: join(state, "key-changes.json"),
     shared: join(state, "shared.json"),
+    notifyQueue: join(state, "notify-queue.jsonl"),
     own: [folder, state],
     notKeys: [config, state, run],
     home,

@@ -19,6 +19,7 @@ interface FollowerDeps
       | "shared"
       | "tokenUses"
       | "mirror"
+      | "notifier"
       | "isSandbox"
     >,
     Pick<OpenState, "sandboxSession" | "processLookup" | "projects"> {
@@ -28,7 +29,7 @@ interface FollowerDeps
 
 /** What a new configuration changes, beside the snapshot that every request takes. */
 export function followChanges(deps: FollowerDeps): void {
-  const { upstream, gatewayHealth, keyHealth, limiter, journal, shared, tokenUses, mirror } = deps;
+  const { upstream, gatewayHealth, keyHealth, limiter, journal, shared, tokenUses, mirror, notifier } = deps;
   const { sandboxSession, processLookup, projects, dashboard, log } = deps;
   deps.reload.onChange((from, to) => {
     log.level = to.config.log.level;
@@ -53,6 +54,7 @@ export function followChanges(deps: FollowerDeps): void {
     // Its own key may change: that is no config.yaml.
     if (deps.isSandbox() && from.config !== to.config) endSandbox(sandboxSession, mirror, log);
     mirror.change(to);
+    notifier.apply(to);
     background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
     if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
     background(projects.apply(to.config), log, "preparing the lookup of projects");

@@ -83,7 +83,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const services = createServices({ paths, env, clock }, keys, opened, shutdown);
   const { ticker, upstream, outages, gatewayHealth, keyHealth } = services;
   const { reload, snapshot, isSandbox, limiter, shared, usage, journal, prices, inFlight, bodies } = services;
-  const { mirror, actions, lifecycle, tokenUses, prober, tail } = services;
+  const { mirror, actions, lifecycle, tokenUses, prober, notifier, tail } = services;
   const drain = new Drain({ clock, log, port, inFlight });
   const freeMemory = new FreeMemory(clock);
 
@@ -105,6 +105,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       usage,
       mirror,
       shared,
+      notify: notifier.status(),
       dashboard: dashboard.status(),
       keyChanges: lifecycle.unfinished(),
       actions: actions.latest(),
@@ -137,6 +138,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     shared,
     tokenUses,
     mirror,
+    notifier,
     isSandbox,
     sandboxSession,
     processLookup,
@@ -229,6 +231,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     mirror,
     prober,
     lifecycle,
+    notifier,
   });
   shutdown.add(
     "stop watching the control socket",

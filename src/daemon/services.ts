@@ -12,6 +12,8 @@ import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Mirror } from "../mirror/mirror.ts";
+import { systemDesktop } from "../notify/desktop.ts";
+import { Notifier } from "../notify/notifier.ts";
 import { GatewayHealth } from "../proxy/gateway-health.ts";
 import { KeyHealth } from "../proxy/key-health/key-health.ts";
 import { Outages } from "../proxy/outages.ts";
@@ -138,6 +140,11 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   // The sandbox has no config.yaml that could have lost a token.
   if (sandboxSession === null) tokenUses.followStart();
   shutdown.add("write when tokens were last used", () => tokenUses.stop());
+  const notifier = new Notifier(
+    { file: paths.notifyQueue, clock, ticker, log, env, desktop: systemDesktop(env) },
+    initial,
+  );
+  shutdown.add("stop sending alerts", () => notifier.stop());
   const prober = new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, prices, usage });
 
   return {
@@ -162,6 +169,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     startLifecycle,
     tokenUses,
     prober,
+    notifier,
     tail: new Tail(),
   };
 }

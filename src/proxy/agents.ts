@@ -15,9 +15,28 @@ import {
   TLSSocket,
   connect as tlsConnect,
 } from "node:tls";
-import type { Gateway } from "../config/schema.ts";
+import type { Gateway, Timeouts } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { SleepDetector } from "../core/sleep-detector.ts";
+
+/** How a server is reached. */
+export type Route = Pick<Gateway, "proxy" | "authority"> & { readonly timeouts: Pick<Timeouts, "connect"> };
+
+/** For a server that is called rarely: no connection is kept. Otherwise it is reached as a gateway. */
+export function createSingleUseAgent(route: Route, isSecure: boolean): HttpAgent {
+  if (!isSecure) return new PlainAgent({ keepAlive: false }, route, null);
+  const tls = { rejectUnauthorized: true, secureContext: secureContextFor(route) } as const;
+  return new SecureAgent({ keepAlive: false, ...tls }, route, tls);
+}
+
+/**
+ * Certificates are checked against Node's own authorities and the route's. Variables in the environment change nothing:
+ * NODE_EXTRA_CA_CERTS, SSL_CERT_FILE, NODE_TLS_REJECT_UNAUTHORIZED.
+ */
+function secureContextFor({ authority }: Route): SecureContext {
+  const pem = authority?.pem ?? "";
+  return createSecureContext({ ca: pem === "" ? [...rootCertificates] : [...rootCertificates, pem] });
+}
 
 const OPTIONS = {
   keepAlive: true,
@@ -86,16 +105,11 @@ export class Agents {
     this.#entries = [];
   }
 
-  /**
-   * Certificates are checked against Node's own authorities and the gateway's. Variables in the environment change nothing:
-   * NODE_EXTRA_CA_CERTS, SSL_CERT_FILE, NODE_TLS_REJECT_UNAUTHORIZED.
-   */
   #secureAgent(gateway: Gateway): HttpAgent {
     const pem = gateway.authority?.pem ?? "";
     let secureContext = this.#secureContexts.get(pem);
     if (secureContext === undefined) {
-      const ca = pem === "" ? [...rootCertificates] : [...rootCertificates, pem];
-      secureContext = createSecureContext({ ca });
+      secureContext = secureContextFor(gateway);
       this.#secureContexts.set(pem, secureContext);
     }
     const tls: TlsOptions = { rejectUnauthorized: true, secureContext };
@@ -143,27 +157,22 @@ const SecureAgent = agentClass(HttpsAgent);
 /** Node has one agent class for each scheme, and keybearer changes both in the same way. */
 function agentClass(Base: typeof HttpAgent) {
   return class extends Base {
-    readonly #gateway: Gateway;
+    readonly #route: Route;
     readonly #tls: TlsOptions | null;
     /** How much each connection had received when it became idle. */
     readonly #received = new WeakMap<Duplex, number>();
 
-    /** @param tls null: the gateway is called by http. */
-    constructor(options: AgentOptions, gateway: Gateway, tls: TlsOptions | null) {
+    /** @param tls null: the server is called by http. */
+    constructor(options: AgentOptions, route: Route, tls: TlsOptions | null) {
       super(options);
-      this.#gateway = gateway;
+      this.#route = route;
       this.#tls = tls;
     }
 
     override createConnection(options: ClientRequestArgs, done?: OnConnection): Duplex | null | undefined {
-      if (this.#gateway.proxy !== null) {
-        connectThrough(
-          this.#gateway.proxy,
-          options,
-          this.#tls,
-          this.#gateway.timeouts.connect,
-          done as OnTunnel,
-        );
+      const { proxy, timeouts } = this.#route;
+      if (proxy !== null) {
+        connectThrough(proxy, options, this.#tls, timeouts.connect, done as OnTunnel);
         return undefined;
       }
       // A socket keeps its options, and would show the key when it is printed.

@@ -62,6 +62,7 @@ export async function serveControls(
     mirror: NO_MIRROR,
     prober: { models: async () => null, probes: async () => [] },
     lifecycle: NO_LIFECYCLE,
+    notifier: { test: async () => [] },
     ...given,
   });
   return server;
