@@ -98,6 +98,7 @@ const PURE = [
   "doctor/probe-failure.ts",
   "doctor/settings-findings.ts",
   "doctor/shared-findings.ts",
+  "doctor/notify-findings.ts",
   "mirror/console-row.ts",
   "mirror/verdict.ts",
   "mirror/reconcile/",

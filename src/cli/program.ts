@@ -9,6 +9,7 @@ import type { init } from "./init.ts";
 import { keysCommand } from "./keys.ts";
 import { mirrorCommand } from "./mirror/command.ts";
 import { modelsCommand } from "./models.ts";
+import { notifyCommand } from "./notify/command.ts";
 import { openCommand } from "./open.ts";
 import { runCommand } from "./run.ts";
 import { logsCommand, serviceCommand } from "./service/command.ts";
@@ -41,6 +42,7 @@ export function createProgram(): Command {
     usageCommand(),
     sessionsCommand(),
     mirrorCommand(),
+    notifyCommand(),
     serviceCommand(),
     logsCommand(),
     openCommand(),

@@ -18,6 +18,7 @@ import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { holdsInWords, type SharedMachine, type SharedStatus, sharedProblems } from "../shared/status.ts";
 import { count } from "../usage/reports/format.ts";
 import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
+import { notifyLines } from "./notify/messages.ts";
 import { toolTable } from "./tools/list.ts";
 import { fail, formatNote, printJson, printLayout } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
@@ -41,9 +42,9 @@ async function status(options: { json?: boolean }): Promise<void> {
 }
 
 export function formatStatus(status: Status, now: number, width: number): string {
-  // A daemon from before an update sends no consoles, no changes of keys and nothing about a shared store.
+  // A daemon from before an update sends no consoles, no changes of keys and nothing about a shared store or alerts.
   const { config, problems, tools, gateways, consoles = [], key_changes: keyChanges = [] } = status;
-  const { shared = null } = status;
+  const { shared = null, notify = null } = status;
   const alarms = certainFirst(consoles.flatMap((console) => console.alarms));
   const lines = [
     ...alarms.flatMap((alarm) => [...alarmLines(alarm, now, width), ""]),
@@ -64,6 +65,7 @@ export function formatStatus(status: Status, now: number, width: number): string
   ];
   if (consoles.length > 0) lines.push("", ...consoles.map((console) => formatConsole(console, now, width)));
   if (shared !== null) lines.push("", ...formatShared(shared, now, width));
+  if (notify !== null) lines.push("", ...notifyLines(notify, now, width));
   lines.push("", ...usageLines(status.usage, now, width), ...dashboardLines(status.dashboard, width));
   lines.push(...actionLines(status.actions, now, width));
   if (problems.length > 0) {

@@ -72,6 +72,10 @@ export const advice = {
   usageExport: (since: string) => `keybearer usage export --since ${since}`,
   usageRebuild: () => "keybearer usage rebuild",
 
+  // Alerts.
+  notifyTest: (channel: string | null = null) =>
+    `keybearer notify test${channel === null ? "" : ` ${channel}`}`,
+
   // Sessions.
   sessions: () => "keybearer sessions",
   /** amount null: as much as a session has from the start. */

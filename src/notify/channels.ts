@@ -71,7 +71,7 @@ function commandChannel(
   return {
     name: "command",
     kind: "command",
-    blocked: findBlocked("command", snapshot.notifyCommand()),
+    blocked: findBlocked(snapshot.notifyCommand()),
     paceMs: 0,
     send: (message, signal) =>
       runCommand(argv, message, { env: withoutSecrets(env, snapshot.config), timeoutMs, signal }),
@@ -95,8 +95,8 @@ function webhookChannel(
   const url = readyKey(address)?.reveal() ?? "";
   const secret = readyKey(signing)?.reveal() ?? null;
   const blocked =
-    findBlocked("url", address) ??
-    findBlocked("secret", signing) ??
+    findBlocked(address) ??
+    findBlocked(signing) ??
     unusable(addressProblem(kind, url)) ??
     (secret === null ? null : unusable(webhookSecretProblem(kind, secret)));
   let agent: Agent | null = null;
@@ -120,11 +120,13 @@ function readyKey(state: KeyState | null): Secret | null {
   return state?.state === "ready" ? state.key : null;
 }
 
-function findBlocked(what: string, state: KeyState | null): Blocked | null {
+function findBlocked(state: KeyState | null): Blocked | null {
   if (state === null || state.state === "ready") return null;
   if (state.state === "unavailable")
     return { state: "unavailable", problem: state.problem, next: state.next };
-  return { state: "held", problem: `its ${what} waits for your confirmation`, next: advice.trust("notify") };
+  const { what, from, to } = state;
+  const problem = `${what} waits for your confirmation: ${from} → ${to}`;
+  return { state: "held", problem, next: advice.trust("notify") };
 }
 
 function unusable(problem: Problem | null): Blocked | null {

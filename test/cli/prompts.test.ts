@@ -8,8 +8,16 @@ import { newHome, saveConfig } from "../doubles/command.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { atScreen } from "../doubles/screen.ts";
 
-/** Commands that a program must not answer for a person, and one that is a dialog. */
-const WITHOUT_YES = ["trust", "tools lift", "sessions allow", "sessions lift", "mirror ack", "config edit"];
+/** Commands that a program must not answer for a person, and two that only ask what a person sees or wants. */
+const WITHOUT_YES = [
+  "trust",
+  "tools lift",
+  "sessions allow",
+  "sessions lift",
+  "mirror ack",
+  "config edit",
+  "notify test",
+];
 
 /**
  * Every question with a yes or no answer: its file in src/cli, its default, and the commands that ask it. What the person asked
@@ -35,6 +43,7 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ["init.ts", "{result.problem}. use {result.suggestion}?", "yes", ["init"]],
   ["keys-change.ts", "question", "no", ["keys delete"]],
   ["mirror/sync.ts", "acknowledge this?", "no", ["mirror ack"]],
+  ["notify/test.ts", "did a notification appear on the desktop?", "yes", ["notify test"]],
   ["service/install.ts", "no tool would have a key. install it anyway?", "yes", ["service install"]],
   ["service/offer.ts", "start keybearer now, in the background?", "yes", ["init"]],
   ["service/offer.ts", "start keybearer now and at every login, as a service?", "yes", ["init"]],

@@ -15,7 +15,7 @@ export function completionCommand(): Command {
   });
 }
 
-const LISTS = ["tools", "gateways", "clients", "held"] as const;
+const LISTS = ["tools", "gateways", "clients", "channels", "held"] as const;
 
 /** The scripts run it at every press of Tab: it reads config.yaml, but no key, and does not ask the daemon. */
 export function completeCommand(): Command {
@@ -44,8 +44,13 @@ async function findNames(what: (typeof LISTS)[number]): Promise<readonly string[
   const gateways = Object.keys(config?.gateways ?? {});
   if (what === "tools") return tools;
   if (what === "gateways") return gateways;
+  const { desktop = true, command = null, webhooks = {} } = config?.notify ?? {};
+  const programs = [...(desktop ? ["desktop"] : []), ...(command === null ? [] : ["command"])];
+  if (what === "channels") return [...programs, ...Object.keys(webhooks)];
   const isShared = (config?.shared ?? null) !== null;
-  return [...new Set([...tools, ...gateways, ...(isShared ? ["shared"] : [])])];
+  const isNotify = command !== null || Object.keys(webhooks).length > 0;
+  const others = [...(isShared ? ["shared"] : []), ...(isNotify ? ["notify"] : [])];
+  return [...new Set([...tools, ...gateways, ...others])];
 }
 
 /** Shells expand these names, so one that a shell would treat as code is left out. */
@@ -116,6 +121,7 @@ function findValues(...names: readonly string[]): Values {
   if (is("tool|gateway")) return { kind: "held" };
   if (is("tool")) return { kind: "tools" };
   if (is("gateway")) return { kind: "gateways" };
+  if (is("channel")) return { kind: "channels" };
   if (is("client", "for")) return { kind: "clients" };
   if (is("store")) return { kind: "words", words: ["keychain", "file"] };
   if (is("by")) return { kind: "words", words: DIMENSIONS };

@@ -1,7 +1,7 @@
 import { quoteForShell } from "../../core/display.ts";
 /** What can be typed at a place: names that `keybearer __complete` lists, files, or fixed choices. */
 export type Values =
-  | { readonly kind: "tools" | "gateways" | "clients" | "held" | "files" | "anything" }
+  | { readonly kind: "tools" | "gateways" | "clients" | "channels" | "held" | "files" | "anything" }
   | { readonly kind: "words"; readonly words: readonly string[] };
 
 export interface OptionGrammar {

@@ -9,6 +9,7 @@ import type { Paths } from "../../core/paths.ts";
 import { describePortOwner } from "../../core/process-lookup.ts";
 import { version } from "../../core/version.ts";
 import { aboutTool, type Finding } from "../../doctor/findings.ts";
+import { notifyFindings } from "../../doctor/notify-findings.ts";
 import { sharedFindings } from "../../doctor/shared-findings.ts";
 import type { Alarm, ConsoleStatus } from "../../mirror/report/shape.ts";
 import {
@@ -149,6 +150,7 @@ export function statusFindings(status: Status, now: number): Finding[] {
     ...consoles.flatMap((console) => consoleFindings(console, now)),
     // A daemon from before an update sends nothing about it.
     ...sharedFindings(status.shared ?? null, now),
+    ...notifyFindings(status.notify ?? null),
   ];
 }
 

@@ -86,7 +86,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "keys disable": { examples: ["keybearer keys disable old-laptop"] },
   "keys enable": { examples: ["keybearer keys enable old-laptop"] },
   "keys delete": { examples: ["keybearer keys", "keybearer keys delete old-laptop"] },
-  trust: { examples: ["keybearer status", "keybearer trust codex", "keybearer trust shared"] },
+  trust: { examples: ["keybearer status", "keybearer trust codex", "keybearer trust notify"] },
   usage: { examples: ["keybearer usage --by day,tool --since 30d"] },
   "usage export": {
     examples: [
@@ -115,6 +115,11 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "mirror diff": { examples: ["keybearer mirror diff", "keybearer mirror diff main --json"] },
   "mirror show": { examples: ["keybearer mirror diff", "keybearer mirror show 4711"] },
   "mirror ack": { examples: ["keybearer mirror", "keybearer mirror ack main"] },
+  notify: { examples: ["keybearer notify test"] },
+  "notify test": {
+    summary: "send a test to each channel, or to one",
+    examples: ["keybearer notify test", "keybearer notify test desktop"],
+  },
   service: {
     summary: "start it at login and after a crash: install, status, logs",
     examples: ["keybearer service install", "keybearer service status", "keybearer help service logs"],
