@@ -1,5 +1,4 @@
 import { DAY_MS, exactDollars } from "../core/units.ts";
-import type { QuietHours } from "./notify.ts";
 import {
   type Config,
   describeSource,
@@ -8,6 +7,7 @@ import {
   type KeySource,
   type Limits,
   type Named,
+  type QuietHours,
   type Rate,
   type SessionLimits,
   type Tool,

@@ -4,10 +4,9 @@ import { dirname } from "node:path";
 import { createSecureContext } from "node:tls";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import { configModeProblem } from "../core/paths.ts";
-import type { Notify, Webhook } from "./notify.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
 import { type ConfigProblem, warning } from "./problems.ts";
-import type { CertificateAuthority, Config, Gateway, Shared } from "./schema.ts";
+import type { CertificateAuthority, Config, Gateway, Notify, Shared, Webhook } from "./schema.ts";
 import { secretSources } from "./snapshot.ts";
 import { MAX_BYTES } from "./yaml.ts";
 

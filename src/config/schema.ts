@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Secret } from "../core/secret.ts";
 import { DAY_MS, MINUTE_MS } from "../core/units.ts";
-import type { Metrics, Notify } from "./notify.ts";
 
 /**
  * config.yaml after parsing: every setting with its meaning and its default. All of it is frozen. Durations are
@@ -266,6 +265,78 @@ export interface Usage {
 export interface Log {
   /** Default info. */
   readonly level: "trace" | "debug" | "info" | "warn" | "error";
+}
+
+/** What an event is about. Names that people write in config.yaml and read in `keybearer events`. */
+export const EVENT_KINDS = [
+  "leak",
+  "suspicion",
+  "key-refused",
+  "needs-trust",
+  "limit",
+  "expiry",
+  "gateway-down",
+  "log-unavailable",
+  "mirror-blind",
+  "config-rejected",
+  "spending",
+  "other-model",
+] as const;
+
+export type EventKind = (typeof EVENT_KINDS)[number];
+
+export const WEBHOOK_KINDS = [
+  "generic",
+  "slack",
+  "feishu",
+  "dingtalk",
+  "wecom",
+  "telegram",
+  "ntfy",
+  "bark",
+] as const;
+
+export type WebhookKind = (typeof WEBHOOK_KINDS)[number];
+
+export interface Webhook {
+  readonly name: string;
+  /** Default generic: Standard Webhooks. */
+  readonly kind: WebhookKind;
+  /** The whole address is a secret. */
+  readonly url: KeySource;
+  /** Signs the messages of generic, feishu and dingtalk; the access token of ntfy. Default none. */
+  readonly secret: KeySource | null;
+  /** The chat of telegram, the topic of ntfy, the device of bark. Default none. */
+  readonly to: string | null;
+  /** Outbound HTTP proxy, as for a gateway. */
+  readonly proxy: string | null;
+  /** Its certificates are accepted besides those of Node's own authorities. Default none. */
+  readonly authority: CertificateAuthority | null;
+}
+
+/** Hours in which nothing is sent but what cannot wait. Minutes after midnight, local time; `from` may be after `to`. */
+export interface QuietHours {
+  readonly from: number;
+  readonly to: number;
+}
+
+export interface Notify {
+  /** Notifications of the desktop, where there is one. Default true. */
+  readonly desktop: boolean;
+  /** A program that gets each event as JSON. Default none. */
+  readonly command: readonly [string, ...string[]] | null;
+  readonly webhooks: Named<Webhook>;
+  /** The channels of a kind: desktop, command and the webhooks' names. Empty: none. Default: every channel. */
+  readonly events: Readonly<Partial<Record<EventKind, readonly string[]>>>;
+  /** Default none. */
+  readonly quiet: QuietHours | null;
+}
+
+export interface Metrics {
+  /** Its own loopback address. */
+  readonly listen: Listen;
+  /** The SHA-256 of the token that a reader of another user sends. Default none: only the owner's user may read. */
+  readonly token: string | null;
 }
 
 /** Where a secret comes from. */

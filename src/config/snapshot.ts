@@ -1,9 +1,16 @@
 import { createHash } from "node:crypto";
 import type { Problem } from "../core/display.ts";
 import { Secret, type SecretSet } from "../core/secret.ts";
-import type { Webhook } from "./notify.ts";
 import type { ConfigProblem } from "./problems.ts";
-import type { CertificateAuthority, Config, Gateway, KeySource, SharedStore, Tool } from "./schema.ts";
+import type {
+  CertificateAuthority,
+  Config,
+  Gateway,
+  KeySource,
+  SharedStore,
+  Tool,
+  Webhook,
+} from "./schema.ts";
 
 /** The result of reading a tool's key. */
 export type KeyState =

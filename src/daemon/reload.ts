@@ -1,9 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import { describeChanges, needsRestart } from "../config/changes.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import type { Notify } from "../config/notify.ts";
 import { type ConfigProblem, problemInLine, warning } from "../config/problems.ts";
-import type { Config, Gateway } from "../config/schema.ts";
+import type { Config, Gateway, Notify } from "../config/schema.ts";
 import {
   consoleSecretName,
   consoleSources,

@@ -1,6 +1,6 @@
 import type { Agent } from "node:http";
-import { addressProblem, type Webhook, type WebhookKind, webhookSecretProblem } from "../config/notify.ts";
-import type { Config } from "../config/schema.ts";
+import { addressProblem, webhookSecretProblem } from "../config/notify.ts";
+import type { Config, Webhook, WebhookKind } from "../config/schema.ts";
 import { type KeyState, type Snapshot, secretSources } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
 import type { Problem } from "../core/display.ts";

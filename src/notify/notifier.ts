@@ -1,5 +1,4 @@
-import type { Notify, QuietHours } from "../config/notify.ts";
-import type { Config } from "../config/schema.ts";
+import type { Config, Notify, QuietHours } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";

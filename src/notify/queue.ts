@@ -1,5 +1,5 @@
 import { closeSync, constants, fdatasync, writeSync } from "node:fs";
-import { EVENT_KINDS } from "../config/notify.ts";
+import { EVENT_KINDS } from "../config/schema.ts";
 import { errorMessage } from "../core/errors.ts";
 import { asFields, asList, type JsonObject, parseObject } from "../core/json.ts";
 import { openOwnFile, readOwnFile } from "../core/own-file.ts";

@@ -1,5 +1,5 @@
 import { createHmac } from "node:crypto";
-import type { WebhookKind } from "../config/notify.ts";
+import type { WebhookKind } from "../config/schema.ts";
 import { countAt, fieldAt, numberAt, objectAt, parseObject } from "../core/json.ts";
 import { HOUR_MS } from "../core/units.ts";
 import { DELIVERED, type Message, type Outcome, textOf, titleOf, type Unsent } from "./message.ts";
