@@ -16,8 +16,6 @@ import { flag, isLoopback, listen, oneOf, plainText, proxyUrl } from "./values.t
 
 /* Where keybearer reports what happens: `notify:` and `metrics:`. */
 
-export { EVENT_KINDS, type EventKind, type Metrics, type Notify } from "./schema.ts";
-
 export const DEFAULT_NOTIFY: Notify = Object.freeze({
   desktop: true,
   command: null,

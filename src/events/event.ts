@@ -1,4 +1,4 @@
-import type { EventKind } from "../config/notify.ts";
+import type { EventKind } from "../config/schema.ts";
 
 /** critical: money or keys are in danger. warning: something does not work, or soon will not. info: something ended. */
 export type Severity = "critical" | "warning" | "info";
