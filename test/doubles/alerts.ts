@@ -1,5 +1,7 @@
+import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
 import { createServer as createSecureServer } from "node:https";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import type { Test } from "tap";
@@ -122,11 +124,17 @@ interface NotifierOptions {
   readonly timeoutMs?: number;
 }
 
+function newFolder(t: Test): string {
+  const folder = mkdtempSync(join(tmpdir(), "kb-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
 /** Its queue is in a folder of its own unless a file is given. */
 export function startNotifier(t: Test, notify: string, options: NotifierOptions = {}): UnderTest {
   const log: string[] = [];
   const ticker = new HeldTicker();
-  const file = options.file ?? join(t.testdir(), "notify-queue.jsonl");
+  const file = options.file ?? join(newFolder(t), "notify-queue.jsonl");
   const notifier = new Notifier(
     {
       file,
