@@ -145,7 +145,7 @@ export class Trust {
       this.#pinKey(id, subject, key);
       // Of an address, where it leads was not known before its source was read.
       const source = sourceId(subject, this.#pins.salt);
-      if (source !== null) this.#pinSource(source, subject);
+      if (source !== null && this.#pins.sources.has(source)) this.#pinSource(source, subject);
       return null;
     }
     const pinned = this.#pins.keys.get(id) ?? this.#sourcePin(subject);
