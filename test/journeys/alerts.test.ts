@@ -220,13 +220,12 @@ notify:
     team: { kind: dingtalk, url: "file:${home}/keys/hook", secret: "file:${home}/keys/sign" }
 `,
   );
-  const { daemon } = await serveIn(t, home);
+  const under = await startUnderTest(t, null, { home });
   const said = [
     await command(t, home, ["notify", "test"]),
     await command(t, home, ["notify", "test", "--json"]),
   ];
   t.equal(said[0]?.code, 1);
-  t.match(said[0]?.stderr ?? "", "");
   t.match(`${said[0]?.stdout}`, /^ops \(slack\): not delivered: it answered 403 → check its url and secret/m);
   const status = await command(t, home, ["status"]);
   t.match(status.stdout, /^alerts: sent to ops, team$/m);
@@ -241,8 +240,9 @@ notify:
   const state = textsOf(filesBelow(join(home, "state")));
   const processes = await argumentsOfAll();
   const printed = said.map(({ stdout, stderr }) => stdout + stderr).join("");
-  await daemon.stop(0);
-  t.same(scan({ ...state, processes, printed }, { path, token, key }), []);
+  await under.daemon.stop(0);
+  const log = under.logText();
+  t.same(scan({ ...state, processes, printed, log }, { path, token, key }), []);
 });
 
 /** What ps shows of every process. */
