@@ -541,6 +541,10 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
       rmSync(join(home, ".bashrc"));
     },
   },
+  notifyTest: {
+    file: "journeys/alerts.test.ts",
+    title: "status says how to try a receiver that fails again",
+  },
   usage: PROGRAM_START,
   usageByModel: {
     own: true,
@@ -768,7 +772,7 @@ t.test(
 const OWN_COMMANDS =
   /^src\/(?:core\/advice|cli\/(?:program|help\/.*|tools\/command)|dashboard\/page\/messages\/.*)\.ts$/;
 const COMMAND =
-  /keybearer (?:init|run|start|stop|logs|check|status|doctor|open|config|gateways|tools|trust|use|models|keys|usage|mirror|service|help)\b(?! (?:answers|refused))/;
+  /keybearer (?:init|run|start|stop|logs|check|status|doctor|open|config|gateways|tools|trust|use|models|keys|usage|mirror|notify|service|help)\b(?! (?:answers|refused))/;
 
 t.test("no message has a command of its own", (t) => {
   const files = readdirSync(join(ROOT, "src"), { recursive: true, encoding: "utf8" })

@@ -5,13 +5,15 @@ import { join } from "node:path";
 import { Webhook } from "standardwebhooks";
 import t from "tap";
 import { askDaemon } from "../../src/control/client.ts";
+import { advice } from "../../src/core/advice.ts";
 import type { ChannelStatus, TestResult } from "../../src/notify/status.ts";
 import { startReceiver } from "../doubles/alerts.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
-import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { advised, command, newHome, saveConfig } from "../doubles/command.ts";
 import { messages } from "../doubles/config-journey.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import { type DaemonUnderTest, serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { showNotifications, startSessionBus } from "../doubles/notification-daemon.ts";
 import { atScreen } from "../doubles/screen.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
@@ -243,6 +245,59 @@ notify:
   await under.daemon.stop(0);
   const log = under.logText();
   t.same(scan({ ...state, processes, printed, log }, { path, token, key }), []);
+});
+
+t.test("status says how to try a receiver that fails again", async (t) => {
+  const home = await newHome(t);
+  const receiver = await startReceiver(t);
+  receiver.answer = (res) => void res.writeHead(503).end();
+  const notify = configOf(`{ desktop: false, webhooks: { ops: { url: "${receiver.origin}/x" } } }`);
+  await saveConfig(home, `listen: localhost:0\n${notify}`);
+  await serveIn(t, home);
+  t.equal((await command(t, home, ["notify", "test"])).code, 1);
+  const status = await command(t, home, ["status"]);
+  const again = advised(t, status.stdout, advice.notifyTest("ops"));
+  receiver.answer = (res) => void res.end();
+  const tried = await command(t, home, again);
+  t.match(tried.stdout, /^ops \(generic\): delivered$/m);
+  t.equal(tried.code, 0);
+  t.notMatch((await command(t, home, ["status"])).stdout, "failing");
+});
+
+t.test("at a terminal a person is asked whether the desktop showed it", async (t) => {
+  const home = await newHome(t);
+  const runtime = join(home, "user");
+  mkdirSync(runtime, { mode: 0o700 });
+  if ((await startSessionBus(t, join(runtime, "bus"))) === null) return;
+  const shown = await showNotifications(t, join(runtime, "bus"));
+  await saveConfig(home, `listen: localhost:0\n${configOf("{ desktop: true }")}`);
+  await startUnderTest(t, null, { home, env: { XDG_RUNTIME_DIR: runtime } });
+  const piped = await command(t, home, ["notify", "test"]);
+  t.equal(piped.stdout, "desktop: sent to the desktop\n", "without a terminal nothing is asked");
+  t.equal(piped.code, 0);
+  for (const [answer, code, words] of [
+    ["y\r", 0, /sent to the desktop/],
+    ["n\r", 1, /does not show it\s+→ (?:turn off Do Not Disturb|allow notifications)/],
+  ] as const) {
+    const person = atScreen(t, home, ["notify", "test", "desktop"]);
+    await person.says(/did a notification appear on the desktop\? \[Y\/n\]/);
+    person.type(answer);
+    const ended = await person.ended;
+    t.equal(ended.code, code);
+    t.match(ended.stdout, words);
+  }
+  t.equal(shown.length, 3);
+});
+
+t.test("where there is no desktop, that is no error", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(home, `listen: localhost:0\n${configOf("{ desktop: true }")}`);
+  await startUnderTest(t, null, { home, env: { XDG_RUNTIME_DIR: home } });
+  const tested = await command(t, home, ["notify", "test"]);
+  t.match(tested.stdout, /^desktop: there is no session bus, so nothing is shown$/m);
+  t.match(tested.stdout, "add a webhook");
+  t.equal(tested.code, 0);
+  t.match((await command(t, home, ["status"])).stdout, /^ {2}desktop: there is no session bus$/m);
 });
 
 /** What ps shows of every process. */

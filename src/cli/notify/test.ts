@@ -24,7 +24,7 @@ export async function testChannels(
     return fail({ problem: "config.yaml names no channel", next: "notify: { desktop: true }" }, EXIT.failed);
   for (const result of results) printText(describeTest(result));
   if (results.every(({ result }) => result === "absent"))
-    print("so nothing tells you of an alert but keybearer status: add a webhook, see docs/alerts.md");
+    print(`so only ${advice.status()} shows what happens: add a webhook, see docs/alerts.md`);
   const isShown = results.some(({ kind, result }) => kind === "desktop" && result === "delivered");
   if (isShown && isInteractive()) await askWhetherShown();
 }
