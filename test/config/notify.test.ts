@@ -51,7 +51,7 @@ const MISTAKES: readonly (readonly [notify: string, path: string, words: RegExp]
   ],
   [
     "{ webhooks: { 'a b': { url: https://a.example.com/x } } }",
-    "webhooks.a b",
+    'webhooks."a b"',
     /cannot be the name of a webhook/,
   ],
   ["{ webhooks: { ops: { kind: slack } } }", "webhooks.ops", /no url → url: https:\/\/hooks\.slack\.com/],

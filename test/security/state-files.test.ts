@@ -376,7 +376,15 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
     // A folder where a day's file belongs is left alone, and nothing is sent.
     "a folder": (path) => (path.endsWith(".jsonl") ? symlinkSync(target, path) : mkdirSync(path)),
   };
-  const files = ["token-uses.json", "key-changes.json", "shared.json", "index.db", "mirror.db", day];
+  const files = [
+    "token-uses.json",
+    "key-changes.json",
+    "shared.json",
+    "notify-queue.jsonl",
+    "index.db",
+    "mirror.db",
+    day,
+  ];
   for (const [what, make] of Object.entries(made)) {
     writeFileSync(target, "mine\n", { mode: 0o600 });
     for (const name of files) {
