@@ -261,6 +261,8 @@ export class Notifier {
       for (const one of [...state.waiting]) this.#lose(state, one, outcome.problem);
       return;
     }
+    // More than a thousand waited, and it was the one that was given up.
+    if (!state.waiting.includes(item)) return;
     const since = state.failing?.sinceElapsed ?? 0;
     const age = clock.now() - item.at;
     const isOld = age > GIVE_UP_MS + quietMs(this.#notify.quiet);
