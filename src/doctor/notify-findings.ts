@@ -20,13 +20,17 @@ function finding(level: FindingLevel, what: string, next: string | null): Findin
   return { id: "notify", level, about: "alerts", what, next };
 }
 
-function channelFinding({ name, kind, state, why, next, waiting, lost }: ChannelStatus): Finding {
+function channelFinding(channel: ChannelStatus): Finding {
+  const { name, kind, state, why, next, waiting, lost, delivered_at } = channel;
   const shown = name === kind ? name : `${name} (${kind})`;
   const counts = [waiting > 0 ? `${waiting} waiting` : "", lost > 0 ? `${lost} given up` : ""]
     .filter((part) => part !== "")
     .map((part) => `, ${part}`)
     .join("");
-  if (state === "ok") return finding(lost > 0 ? "warning" : "ok", `${shown} works${counts}`, null);
+  if (state === "ok") {
+    const works = delivered_at === null ? "is set up, and nothing was sent to it since the start" : "works";
+    return finding(lost > 0 ? "warning" : "ok", `${shown} ${works}${counts}`, null);
+  }
   if (state === "absent") return finding("ok", `${shown}: ${why}`, null);
   const level = OWNER_STATES.includes(state) ? "problem" : "warning";
   return finding(level, `${shown} is ${state}${counts}: ${why}`, next ?? advice.notifyTest(name));

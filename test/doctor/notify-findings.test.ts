@@ -26,6 +26,12 @@ function notifyOf(change: Partial<ChannelStatus>): NotifyStatus {
 const CASES: readonly (readonly [Partial<ChannelStatus>, FindingLevel, RegExp, RegExp | null])[] = [
   [{}, "ok", /^ops \(slack\) works → null$/, null],
   [{ name: "desktop", kind: "desktop" }, "ok", /^desktop works → null$/, null],
+  [
+    { delivered_at: null },
+    "ok",
+    /^ops \(slack\) is set up, and nothing was sent to it since the start/,
+    null,
+  ],
   [{ waiting: 2 }, "ok", /works, 2 waiting → null$/, /^ {2}ops: 2 wait$/],
   [{ lost: 1 }, "warning", /works, 1 given up → null$/, /^ {2}ops: 1 given up$/],
   [
