@@ -32,6 +32,8 @@ export interface Paths {
   readonly shared: string;
   /** Alerts that were not delivered yet. */
   readonly notifyQueue: string;
+  /** What was reported to the owner, and which subjects are muted. */
+  readonly events: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config is not one of them. */
   readonly own: readonly string[];
   /** What keybearer writes itself. No key is read from there. */
@@ -78,6 +80,7 @@ export function findPaths(options: PathOptions): Paths {
     keyChanges: join(state, "key-changes.json"),
     shared: join(state, "shared.json"),
     notifyQueue: join(state, "notify-queue.jsonl"),
+    events: join(state, "events.jsonl"),
     own: [folder, state],
     notKeys: [config, state, run],
     home,

@@ -21,5 +21,39 @@ export interface Event {
   readonly state: "begun" | "ended" | "summary";
 }
 
-/** What may be reported as an event: it becomes one unless the same was reported in the last hour, or is muted. */
-export type Occurrence = Omit<Event, "id" | "at" | "state">;
+/**
+ * What may be reported as an event. It becomes one unless the same was reported in the last hour, or, where `once` is set,
+ * ever. What is muted becomes an event too, but is not sent.
+ */
+export interface Occurrence extends Omit<Event, "id" | "at" | "state"> {
+  /** Absent: it may happen again, and is then reported at most once an hour. */
+  readonly once?: Once;
+}
+
+/** Names what is reported a single time, among the events of a kind and subject. */
+export interface Once {
+  /** Such as `spend/day 100 2026-11-18`. */
+  readonly name: string;
+  /** The name is remembered until this time. */
+  readonly until: number;
+}
+
+/** An event as it is listed and stored. */
+export interface ListedEvent extends Event {
+  /** It was not sent: its subject was muted, or what it ends was. */
+  readonly muted: boolean;
+  /** It says that something lasts that did not end until now. */
+  readonly active: boolean;
+}
+
+/** Kinds of which an event says that something has begun, and a later one that it is over. All others just happen. */
+export const LASTING_KINDS: readonly EventKind[] = [
+  "leak",
+  "suspicion",
+  "key-refused",
+  "needs-trust",
+  "gateway-down",
+  "log-unavailable",
+  "mirror-blind",
+  "config-rejected",
+];

@@ -1,0 +1,383 @@
+import type { EventKind } from "../config/notify.ts";
+import { background } from "../core/background.ts";
+import type { Clock } from "../core/clock.ts";
+import { withNext } from "../core/display.ts";
+import { errorMessage } from "../core/errors.ts";
+import { readIdTime, requestId } from "../core/ids.ts";
+import type { Logger } from "../core/log.ts";
+import { HOUR_MS } from "../core/units.ts";
+import { type Event, LASTING_KINDS, type ListedEvent, type Occurrence } from "./event.ts";
+import {
+  appendText,
+  type Entry,
+  formatEntry,
+  isMute,
+  type Mute,
+  readEntries,
+  rewriteFile,
+  type StoredEvent,
+} from "./event-file.ts";
+import { plainOccurrence, plainSentence, plainSubject } from "./sentence.ts";
+
+interface EventsDeps {
+  /** state/events.jsonl */
+  readonly file: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+export type EventListener = (event: Event) => void;
+
+/** The same is reported at most once in this time. */
+const QUIET_MS = HOUR_MS;
+/** So many events are kept, and more only if they are still active or must not be reported again. */
+const MAX_EVENTS = 2000;
+const MAX_OLDER = 500;
+/** The file is rewritten when it has this many more lines, or is this large. */
+const SPARE_LINES = 500;
+const MAX_BYTES = 2 * 1024 * 1024;
+
+/** What is known of one thing that was reported. */
+interface Reported {
+  /** As it was last reported, or would have been. */
+  occurrence: Occurrence;
+  /** When people were last told of it. */
+  at: number;
+  /** How often it was reported since then. */
+  more: number;
+  /** It has begun and not ended. */
+  lasts: boolean;
+  /** The event that says that it lasts; null: it does not last, or no event says so yet. */
+  active: StoredEvent | null;
+}
+
+/**
+ * What the owner should know: stored, logged, and handed to the channels. The same kind of event of the same subject becomes
+ * one event an hour, and then a summary if there was more.
+ *
+ * An event is in the file before a listener gets it. With a full disk it is only in memory, and written later.
+ */
+export class Events {
+  readonly #deps: EventsDeps;
+  readonly #listeners = new Set<EventListener>();
+  readonly #followers = new Set<(event: ListedEvent) => void>();
+  /** The oldest first. */
+  #events: StoredEvent[] = [];
+  readonly #reported = new Map<string, Reported>();
+  /** Until when each subject is muted. */
+  readonly #mutes = new Map<string, number>();
+  /** Of the last event, so that ids rise although the clock may be set back. */
+  #lastIdTime = 0;
+
+  #lines = 0;
+  #bytes = 0;
+  /** The file lacks something, or is too long. */
+  #mustRewrite = false;
+  #rewriting: Promise<void> | null = null;
+  /** What was added during a rewrite. */
+  #news = "";
+  #writeProblem: string | null = null;
+
+  constructor(deps: EventsDeps) {
+    this.#deps = deps;
+    try {
+      const { entries, bytes, isWhole } = readEntries(deps.file);
+      for (const entry of entries) this.#restore(entry);
+      this.#lines = entries.length;
+      this.#bytes = bytes;
+      this.#mustRewrite = !isWhole;
+    } catch (error) {
+      deps.log.error(`the events of earlier cannot be read: ${errorMessage(error)}`);
+      this.#mustRewrite = true;
+    }
+    this.#forgetOld();
+  }
+
+  /** Returns the event that it became; null: it was held back, because the same was reported already. */
+  report(given: Occurrence): Event | null {
+    const occurrence = plainOccurrence(given);
+    const key = keyOf(occurrence);
+    const now = this.#deps.clock.now();
+    const lasts = LASTING_KINDS.includes(occurrence.kind);
+    const known = this.#reported.get(key);
+    if (known !== undefined && this.#isQuiet(known, now)) {
+      // What happens once is not counted again either.
+      if (occurrence.once === undefined) known.more += 1;
+      known.occurrence = occurrence;
+      known.lasts = lasts;
+      return null;
+    }
+    const event = this.#publish(occurrence, {
+      at: now,
+      state: "begun",
+      muted: this.#isMuted(occurrence.subject, now),
+    });
+    this.#reported.set(key, { occurrence, at: now, more: 0, lasts, active: lasts ? event : null });
+    return event;
+  }
+
+  /** What was reported of this kind and subject is over. Nothing happens if no event said that it had begun. */
+  end(kind: EventKind, about: string, message: string): void {
+    const subject = plainSubject(about);
+    const known = this.#reported.get(keyOf({ kind, subject }));
+    if (known === undefined || !known.lasts) return;
+    known.lasts = false;
+    if (known.active === null) return;
+    const { muted = false } = known.active;
+    known.active = null;
+    const over = { kind, severity: "info", subject, message: plainSentence(message), next: null } as const;
+    this.#publish(over, { at: this.#deps.clock.now(), state: "ended", muted });
+  }
+
+  /** Whether this was reported, and must not be again. */
+  wasReported(occurrence: Pick<Occurrence, "kind" | "subject" | "once">): boolean {
+    const known = this.#reported.get(keyOf(occurrence));
+    return known !== undefined && this.#isQuiet(known, this.#deps.clock.now());
+  }
+
+  /** What was reported and did not end, also what was held back because it had been reported shortly before. */
+  lasting(): readonly Pick<Occurrence, "kind" | "subject">[] {
+    return [...this.#reported.values()].filter(({ lasts }) => lasts).map(({ occurrence }) => occurrence);
+  }
+
+  /** The events that say that something lasts, the newest first. */
+  active(): ListedEvent[] {
+    const active = [...this.#reported.values()].flatMap((one) => one.active ?? []);
+    return active.sort((a, b) => (a.id < b.id ? 1 : -1)).map((event) => this.#listed(event));
+  }
+
+  /** The newest events, the oldest of them first. */
+  newest(count: number): ListedEvent[] {
+    return this.#events.slice(-count).map((event) => this.#listed(event));
+  }
+
+  /**
+   * The events after this one that were not muted, the oldest first. For a channel that missed some because the process
+   * ended. @param id null: all that are kept
+   */
+  after(id: string | null): Event[] {
+    return this.#events.filter((event) => !event.muted && (id === null || event.id > id)).map(plainEvent);
+  }
+
+  /** Calls back with each event that is to be sent. Returns how to end that. A listener must return soon. */
+  onEvent(listener: EventListener): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /** The same for all events, those that are muted too. */
+  follow(follower: (event: ListedEvent) => void): () => void {
+    this.#followers.add(follower);
+    return () => void this.#followers.delete(follower);
+  }
+
+  /** Until then events of this subject are stored, but not sent. @param until null: they are sent again */
+  mute(subject: string, until: number | null): void {
+    if (until === null) this.#mutes.delete(subject);
+    else this.#mutes.set(subject, until);
+    this.#write({ mute: subject, until });
+  }
+
+  /** The subjects that are muted now, each with its end. */
+  mutes(): { readonly subject: string; readonly until: number }[] {
+    const now = this.#deps.clock.now();
+    return [...this.#mutes]
+      .filter(([, until]) => until > now)
+      .map(([subject, until]) => ({ subject, until }));
+  }
+
+  /** To be called from time to time: sends the summaries that are due, and writes what the disk did not take. */
+  tick(): void {
+    const now = this.#deps.clock.now();
+    for (const [key, known] of this.#reported) {
+      if (this.#isQuiet(known, now)) continue;
+      if (known.more > 0) this.#summarize(known, now);
+      else if (!known.lasts) this.#reported.delete(key);
+    }
+    for (const [subject, until] of this.#mutes) if (until <= now) this.#mutes.delete(subject);
+    this.#forgetOld();
+    if (this.#mustRewrite) this.#rewrite();
+  }
+
+  /** Writes what is not written yet, if the disk takes it. */
+  async stop(): Promise<void> {
+    await this.#rewriting;
+    if (this.#mustRewrite) this.#rewrite();
+    await this.#rewriting;
+  }
+
+  #summarize(known: Reported, now: number): void {
+    const { occurrence, more, lasts } = known;
+    const isOver = !lasts && LASTING_KINDS.includes(occurrence.kind);
+    const times = `${more} more time${more === 1 ? "" : "s"} within the hour`;
+    const message = `${occurrence.message} (${times}${isOver ? ", and over since" : ""})`;
+    known.at = now;
+    known.more = 0;
+    const summary = { ...occurrence, message, next: isOver ? null : occurrence.next };
+    const muted = this.#isMuted(occurrence.subject, now);
+    const event = this.#publish(summary, { at: now, state: "summary", muted, ...(isOver && { over: true }) });
+    known.active = lasts ? event : null;
+  }
+
+  #publish(
+    { kind, severity, subject, message, next, once }: Occurrence,
+    { at, state, muted, over }: Pick<Event, "at" | "state"> & { muted: boolean; over?: true },
+  ): StoredEvent {
+    // The time in the id, unlike that of the event, never goes back.
+    this.#lastIdTime = Math.max(at, this.#lastIdTime + 1);
+    const event: Event = {
+      id: requestId(this.#lastIdTime),
+      at,
+      kind,
+      severity,
+      subject,
+      message,
+      next,
+      state,
+    };
+    const stored: StoredEvent = {
+      ...event,
+      ...(muted && { muted: true }),
+      ...(over && { over }),
+      ...(once !== undefined && { once }),
+    };
+    this.#events.push(stored);
+    this.#write(stored);
+    const level = severity === "info" || state === "ended" ? "info" : "warn";
+    this.#deps.log[level](
+      { event: event.id, kind, subject, state, muted },
+      withNext({ problem: message, next }),
+    );
+    if (!muted) for (const listener of this.#listeners) this.#call(() => listener(event));
+    const active = LASTING_KINDS.includes(kind) && state !== "ended" && !over;
+    for (const follower of this.#followers) this.#call(() => follower({ ...event, muted, active }));
+    return stored;
+  }
+
+  #call(listener: () => void): void {
+    try {
+      listener();
+    } catch (error) {
+      this.#deps.log.error({ err: error }, "handing on an event failed");
+    }
+  }
+
+  /** A clock that is set back far must not silence anything for long. */
+  #isQuiet({ at, occurrence: { once } }: Reported, now: number): boolean {
+    return once === undefined ? Math.abs(now - at) < QUIET_MS : now < once.until;
+  }
+
+  #isMuted(subject: string, now: number): boolean {
+    return (this.#mutes.get(subject) ?? 0) > now;
+  }
+
+  #listed(event: StoredEvent): ListedEvent {
+    const active = this.#reported.get(keyOf(event))?.active === event;
+    return { ...plainEvent(event), muted: event.muted === true, active };
+  }
+
+  // The file
+
+  #restore(entry: Entry): void {
+    if (isMute(entry)) {
+      if (entry.until === null) this.#mutes.delete(entry.mute);
+      else this.#mutes.set(entry.mute, entry.until);
+      return;
+    }
+    this.#events.push(entry);
+    this.#lastIdTime = Math.max(this.#lastIdTime, readIdTime(entry.id) ?? 0);
+    const key = keyOf(entry);
+    const known = this.#reported.get(key);
+    if (entry.state === "ended") {
+      if (known === undefined) return;
+      known.lasts = false;
+      known.active = null;
+      return;
+    }
+    const lasts = LASTING_KINDS.includes(entry.kind) && entry.over !== true;
+    const { id: _, at, state: __, ...occurrence } = entry;
+    this.#reported.set(key, { occurrence, at, more: 0, lasts, active: lasts ? entry : null });
+  }
+
+  #forgetOld(): void {
+    if (this.#events.length <= MAX_EVENTS) return;
+    const now = this.#deps.clock.now();
+    const isNeeded = (event: StoredEvent) => this.#listed(event).active || (event.once?.until ?? 0) > now;
+    const older = this.#events.slice(0, -MAX_EVENTS);
+    const kept = older.filter(isNeeded).slice(-MAX_OLDER);
+    if (kept.length < older.length) this.#events = [...kept, ...this.#events.slice(-MAX_EVENTS)];
+  }
+
+  #write(entry: StoredEvent | Mute): void {
+    const line = formatEntry(entry);
+    this.#lines += 1;
+    this.#bytes += Buffer.byteLength(line);
+    if (this.#lines > MAX_EVENTS + MAX_OLDER + SPARE_LINES || this.#bytes > MAX_BYTES)
+      this.#mustRewrite = true;
+    if (this.#rewriting !== null) this.#news += line;
+    try {
+      // Beside a rewrite, too: it may fail, or the process may end before it is done.
+      appendText(this.#deps.file, line);
+    } catch (error) {
+      this.#noteProblem(error);
+      this.#mustRewrite = true;
+    }
+  }
+
+  /** What the file lacks, the next attempt writes. */
+  #rewrite(): void {
+    if (this.#rewriting !== null) return;
+    this.#forgetOld();
+    const { file, log } = this.#deps;
+    const lines = this.#linesToKeep();
+    const text = lines.join("");
+    this.#news = "";
+    this.#mustRewrite = false;
+    const takeNews = () => this.#news;
+    const rewriting = rewriteFile(file, text, takeNews).then(
+      () => {
+        this.#lines = lines.length;
+        this.#bytes = Buffer.byteLength(text) + Buffer.byteLength(this.#news);
+        if (this.#writeProblem !== null) log.info("events are written again");
+        this.#writeProblem = null;
+      },
+      (error: unknown) => {
+        this.#noteProblem(error);
+        this.#mustRewrite = true;
+      },
+    );
+    this.#rewriting = rewriting.finally(() => {
+      this.#rewriting = null;
+    });
+    background(this.#rewriting, log, "writing events");
+  }
+
+  /** The newest that fit, after the mutes and what is active. */
+  #linesToKeep(): string[] {
+    const lines = this.#events.map(formatEntry);
+    let bytes = 0;
+    let first = lines.length;
+    while (first > 0 && bytes <= MAX_BYTES / 2) {
+      first -= 1;
+      bytes += Buffer.byteLength(lines[first] ?? "");
+    }
+    const older = this.#events.slice(0, first).filter((event) => this.#listed(event).active);
+    const mutes = this.mutes().map(({ subject, until }) => formatEntry({ mute: subject, until }));
+    return [...mutes, ...older.map(formatEntry), ...lines.slice(first)];
+  }
+
+  #noteProblem(error: unknown): void {
+    const problem = errorMessage(error);
+    if (problem !== this.#writeProblem)
+      this.#deps.log.error(`events cannot be written, and are kept in memory: ${problem}`);
+    this.#writeProblem = problem;
+  }
+}
+
+function keyOf({ kind, subject, once }: Pick<Occurrence, "kind" | "subject" | "once">): string {
+  return JSON.stringify([kind, subject, once?.name ?? null]);
+}
+
+function plainEvent({ id, at, kind, severity, subject, message, next, state }: StoredEvent): Event {
+  return { id, at, kind, severity, subject, message, next, state };
+}
