@@ -61,14 +61,19 @@ export interface TailEnd extends Problem {
   readonly final: boolean;
 }
 
+/** Follows the running daemon's records until the connection ends. */
+export function followTail(socket: string): AsyncGenerator<TailLine, TailEnd> {
+  return followLines<TailLine>(socket, "/tail");
+}
+
 /**
- * Follows the running daemon's records until the connection ends. Reads no further than the caller does, so what waits stays
- * with the daemon, which bounds it.
+ * Follows what the daemon writes as JSON lines, until the connection ends. Reads no further than the caller does, so what waits
+ * stays with the daemon, which bounds it.
  */
-export async function* followTail(socket: string): AsyncGenerator<TailLine, TailEnd> {
+export async function* followLines<Line>(socket: string, path: string): AsyncGenerator<Line, TailEnd> {
   let response: IncomingMessage;
   try {
-    response = await send(socket, "GET", "/tail");
+    response = await send(socket, "GET", path);
   } catch (error) {
     const problem = isAbsent(error) ? "keybearer is not running" : errorMessage(error);
     return { problem, next: null, final: false };

@@ -1,6 +1,6 @@
 import type { ServerResponse } from "node:http";
-import { HttpError } from "../core/errors.ts";
 import type { UsageRecord } from "../usage/record.ts";
+import { Followers } from "./followers.ts";
 
 /** One line that a follower reads. `following` is the first: from here on nothing is missed unnoticed. */
 export type TailLine =
@@ -9,18 +9,9 @@ export type TailLine =
   /** This many records were completed while the follower did not read. They are in the database. */
   | { readonly lost: number };
 
-const MAX_FOLLOWERS = 16;
-/** Bytes that wait for one follower: a few hundred records. */
-const MAX_WAITING = 256 * 1024;
-
-interface Follower {
-  readonly response: ServerResponse;
-  lost: number;
-}
-
-/** Passes every completed record on to followers. A follower that reads slowly costs neither memory nor requests. */
+/** Passes every completed record on to followers. */
 export class Tail {
-  readonly #followers = new Set<Follower>();
+  readonly #followers = new Followers();
   readonly #listeners = new Set<(record: UsageRecord) => void>();
 
   isFollowed(): boolean {
@@ -29,27 +20,12 @@ export class Tail {
 
   notify(record: UsageRecord): void {
     for (const listener of this.#listeners) listener(record);
-    if (this.#followers.size === 0) return;
-    const line = formatLine({ record });
-    for (const follower of this.#followers) send(follower, line);
+    if (this.#followers.size > 0) this.#followers.send({ record });
   }
 
   /** Answers with one JSON line per record, until either side ends. Throws when there are too many followers already. */
   follow(response: ServerResponse): void {
-    if (this.#followers.size >= MAX_FOLLOWERS)
-      throw new HttpError(
-        429,
-        `${MAX_FOLLOWERS} others are following already: end one of them, then try again`,
-      );
-    const follower: Follower = { response, lost: 0 };
-    this.#followers.add(follower);
-    response.on("close", () => this.#followers.delete(follower));
-    // A follower that went away while a line was being written is not a failure.
-    response.on("error", () => {});
-    // Report a loss even if no record follows.
-    response.on("drain", () => reportLost(follower));
-    response.writeHead(200, { "content-type": "application/x-ndjson" });
-    response.write(formatLine({ following: true }));
+    this.#followers.follow(response);
   }
 
   /** The same for a part of the daemon itself. Returns how to unsubscribe. */
@@ -59,24 +35,4 @@ export class Tail {
       this.#listeners.delete(listener);
     };
   }
-}
-
-function send(follower: Follower, line: string): void {
-  if (follower.response.writableLength + line.length > MAX_WAITING) {
-    follower.lost += 1;
-    return;
-  }
-  reportLost(follower);
-  follower.response.write(line);
-}
-
-function reportLost(follower: Follower): void {
-  const { lost } = follower;
-  if (lost === 0) return;
-  follower.lost = 0;
-  follower.response.write(formatLine({ lost }));
-}
-
-function formatLine(line: TailLine): string {
-  return `${JSON.stringify(line)}\n`;
 }
