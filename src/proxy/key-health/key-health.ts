@@ -179,6 +179,11 @@ export class KeyHealth {
     return reportKey(tool, key, this.#facts(tool.name, key.key), console, this.#clock.now());
   }
 
+  /** Whether its gateway accepted the key since keybearer started. */
+  wasAccepted(tool: string, key: Secret): boolean {
+    return this.#facts(tool, key).acceptedAt !== null;
+  }
+
   #facts(tool: string, key: Secret): KeyFacts {
     const known = this.#find(tool, key);
     if (known === null) return NOTHING_KNOWN;

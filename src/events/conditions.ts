@@ -1,0 +1,253 @@
+import type { EventKind } from "../config/notify.ts";
+import { advice } from "../core/advice.ts";
+import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
+import { durationInWords } from "../limits/format.ts";
+import { alarmClaim } from "../mirror/report/messages.ts";
+import type { Alarm } from "../mirror/report/shape.ts";
+import type { Occurrence } from "./event.ts";
+
+/* What lasts: found in what the daemon knows at a moment. Pure, so that a table of moments tests it. */
+
+/** What the daemon knows at a moment. */
+export interface Observed {
+  readonly now: number;
+  readonly tools: readonly ObservedTool[];
+  readonly gateways: readonly ObservedGateway[];
+  /** Why the usage log cannot be written; null: it can. */
+  readonly logProblem: string | null;
+  /** What is wrong with config.yaml as it was saved last; null: it is in force. */
+  readonly rejected: RejectedConfig | null;
+  /** null: they were not asked yet. */
+  readonly consoles: readonly ObservedConsole[] | null;
+}
+
+export interface ObservedTool {
+  readonly name: string;
+  /** accepted: the gateway accepted it since the start. unknown: nobody tried it since, or it cannot be read. */
+  readonly key: "held" | "refused" | "accepted" | "unknown";
+  /** Why it is refused, and what to type; null: it is not. */
+  readonly refused: { readonly problem: string; readonly next: string | null } | null;
+}
+
+export interface ObservedGateway {
+  readonly name: string;
+  readonly state: "unknown" | "reachable" | "failing";
+  readonly since: number | null;
+  readonly problem: string | null;
+}
+
+export interface RejectedConfig {
+  /** Errors in it. */
+  readonly count: number;
+  /** Where the first is; null: of the whole file. */
+  readonly line: number | null;
+  readonly check: string;
+}
+
+export interface ObservedConsole {
+  readonly gateway: string;
+  /** unknown: it is being read, or was not read yet. */
+  readonly state: "read" | "blind" | "unknown";
+  /** When that was first seen; null: it is not blind. */
+  readonly blindSince: number | null;
+  readonly why: string | null;
+  readonly next: string | null;
+  readonly alarms: readonly Alarm[];
+}
+
+/** A kind of event and what it is about. */
+export type Ref = Pick<Occurrence, "kind" | "subject">;
+
+interface Conditions {
+  readonly holding: readonly Occurrence[];
+  /** What cannot be said at the moment. What was reported of it stays as it is. */
+  readonly unclear: readonly Ref[];
+}
+
+/** What was known before. */
+export interface Before {
+  /** What was reported and did not end, also by an earlier process. */
+  readonly lasting: readonly Ref[];
+  /** What held since this process began, by nameOf(). */
+  readonly seen: ReadonlySet<string>;
+}
+
+interface Changes {
+  readonly begun: readonly Occurrence[];
+  readonly ended: readonly (Ref & { readonly message: string })[];
+  /** All that holds now. */
+  readonly holding: readonly Occurrence[];
+}
+
+/** A gateway that does not answer for less than this may just be restarting. */
+const GATEWAY_DOWN_MS = MINUTE_MS;
+const BLIND_MS = HOUR_MS;
+
+/** What has begun and what is over. */
+export function findOccurrences(before: Before, now: Observed): Changes {
+  const { holding, unclear } = findConditions(now);
+  const names = new Set(holding.map(nameOf));
+  const known = new Set(before.lasting.map(nameOf));
+  const isUnclear = new Set(unclear.map(nameOf));
+  const ended = before.lasting.filter((ref) => {
+    const name = nameOf(ref);
+    if (names.has(name) || !canTell(ref.kind, now.consoles)) return false;
+    // What was seen here and is not seen any more is over. What an earlier process reported needs a sign that it is.
+    return before.seen.has(name) || !isUnclear.has(name);
+  });
+  return {
+    begun: holding.filter((one) => !known.has(nameOf(one))),
+    ended: ended.map((ref) => ({ ...ref, message: isGone(ref, now) ? goneMessage(ref) : endMessage(ref) })),
+    holding,
+  };
+}
+
+/** A console that cannot be read may list an alarm all the same. */
+function canTell(kind: EventKind, consoles: Observed["consoles"]): boolean {
+  if (kind === "mirror-blind") return consoles !== null;
+  if (kind !== "leak" && kind !== "suspicion") return true;
+  return consoles?.every(({ state }) => state === "read") ?? false;
+}
+
+function isGone({ subject }: Ref, { tools, gateways, consoles }: Observed): boolean {
+  const [type, name] = subject.split(" ");
+  if (type === "tool") return tools.every((tool) => tool.name !== name);
+  if (type === "gateway") return gateways.every((gateway) => gateway.name !== name);
+  return type === "console" && (consoles ?? []).every(({ gateway }) => gateway !== name);
+}
+
+function goneMessage({ subject }: Ref): string {
+  return `${subject} is not in config.yaml any more`;
+}
+
+export function nameOf({ kind, subject }: Ref): string {
+  return `${kind} ${subject}`;
+}
+
+function findConditions(now: Observed): Conditions {
+  const holding: Occurrence[] = [];
+  const unclear: Ref[] = [];
+  for (const tool of now.tools) addKey(tool, holding, unclear);
+  for (const gateway of now.gateways) addGateway(gateway, now.now, holding, unclear);
+  for (const console of now.consoles ?? []) addConsole(console, now.now, holding, unclear);
+  if (now.logProblem !== null) holding.push(logUnavailable(now.logProblem));
+  if (now.rejected !== null) holding.push(configRejected(now.rejected));
+  return { holding, unclear };
+}
+
+function addKey({ name, key, refused }: ObservedTool, holding: Occurrence[], unclear: Ref[]): void {
+  const subject = `tool ${name}`;
+  if (key === "held")
+    holding.push({
+      kind: "needs-trust",
+      severity: "warning",
+      subject,
+      message: `the key of tool ${name} is held: it comes from another place, or would go to another address, and needs your confirmation`,
+      next: advice.trust(name),
+    });
+  if (refused !== null)
+    holding.push({
+      kind: "key-refused",
+      severity: "warning",
+      subject,
+      message: `the gateway refuses the key of tool ${name}: ${refused.problem}`,
+      next: refused.next,
+    });
+  else if (key !== "accepted") unclear.push({ kind: "key-refused", subject });
+}
+
+function addGateway(
+  { name, state, since, problem }: ObservedGateway,
+  now: number,
+  holding: Occurrence[],
+  unclear: Ref[],
+): void {
+  const subject = `gateway ${name}`;
+  const failing = state === "failing" && since !== null ? Math.max(0, now - since) : 0;
+  if (failing > GATEWAY_DOWN_MS)
+    holding.push({
+      kind: "gateway-down",
+      severity: "warning",
+      subject,
+      message: `gateway ${name} has failed for ${durationInWords(failing)}: ${problem ?? "no answer"}`,
+      next: advice.doctor(),
+    });
+  else if (state !== "reachable") unclear.push({ kind: "gateway-down", subject });
+}
+
+function addConsole(console: ObservedConsole, now: number, holding: Occurrence[], unclear: Ref[]): void {
+  const { gateway, state, blindSince, why, next } = console;
+  const subject = `console ${gateway}`;
+  const blind = blindSince === null ? 0 : Math.max(0, now - blindSince);
+  if (state === "blind" && blind >= BLIND_MS)
+    holding.push({
+      kind: "mirror-blind",
+      severity: "warning",
+      subject,
+      message: `no leak can be seen at gateway ${gateway} for ${durationInWords(blind)}: ${why ?? "its console is not read"}`,
+      next: next ?? advice.mirror(),
+    });
+  else if (state !== "read") unclear.push({ kind: "mirror-blind", subject });
+  for (const alarm of console.alarms) if (!hasAlarm(holding, alarm)) holding.push(alarmOccurrence(alarm));
+}
+
+function hasAlarm(holding: readonly Occurrence[], alarm: Alarm): boolean {
+  const name = nameOf(alarmOccurrence(alarm));
+  return holding.some((one) => nameOf(one) === name);
+}
+
+/** A key has one alarm for what is certain, and one for what is suspected. */
+export function alarmOccurrence(alarm: Alarm): Occurrence {
+  const { key, certain, count } = alarm;
+  return {
+    kind: certain ? "leak" : "suspicion",
+    severity: certain ? "critical" : "warning",
+    subject: `key ${key}`,
+    message: `${alarmClaim(alarm)}: ${count} request${count === 1 ? "" : "s"}`,
+    next: advice.mirror(),
+  };
+}
+
+function logUnavailable(problem: string): Occurrence {
+  return {
+    kind: "log-unavailable",
+    severity: "warning",
+    subject: "usage log",
+    message: `the usage log cannot be written, so requests are refused: ${problem}`,
+    next: advice.status(),
+  };
+}
+
+function configRejected({ count, line, check }: RejectedConfig): Occurrence {
+  const problems = count === 1 ? "a problem" : `${count} problems`;
+  const where = line === null ? "" : count === 1 ? ` in line ${line}` : `, the first in line ${line}`;
+  return {
+    kind: "config-rejected",
+    severity: "warning",
+    subject: "config.yaml",
+    message: `config.yaml was not accepted: it has ${problems}${where}; the last valid version stays in force`,
+    next: check,
+  };
+}
+
+function endMessage({ kind, subject }: Ref): string {
+  switch (kind) {
+    case "leak":
+    case "suspicion":
+      return `${subject} has no open alarm any more`;
+    case "key-refused":
+      return `the key of ${subject} is not refused any more`;
+    case "needs-trust":
+      return `the key of ${subject} is not held any more`;
+    case "gateway-down":
+      return `${subject} answers again`;
+    case "mirror-blind":
+      return `the ${subject} is read again`;
+    case "log-unavailable":
+      return "the usage log can be written again";
+    case "config-rejected":
+      return "config.yaml is accepted again";
+    default:
+      return `${subject}: ${kind} is over`;
+  }
+}
