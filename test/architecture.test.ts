@@ -25,6 +25,7 @@ const MODULES: Readonly<Record<string, string>> = {
   notify: "events sent to the desktop, a program and webhooks: channels, queue, delivery",
   doctor: "probes of keys and gateways, and findings",
   adopt: "keys in clients' files, moved into keybearer: what is a key, where copies stay behind",
+  events: "what the owner should know: detected, stored, once an hour, muted",
   control: "the socket between the commands and the daemon: server, routes, status",
   dashboard: "the local web page and its server",
   sandbox: "the embedded gateway and console for a first try",
@@ -108,6 +109,9 @@ const PURE = [
   "core/refusal.ts",
   "core/units.ts",
   "control/gateway-state.ts",
+  "events/event.ts",
+  "events/sentence.ts",
+  "events/conditions.ts",
 ];
 
 /** The files that send a secret or write it to a key store. */

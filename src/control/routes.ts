@@ -15,7 +15,10 @@ import { type Problem, withNext } from "../core/display.ts";
 import { HttpError } from "../core/errors.ts";
 import { isObject } from "../core/json.ts";
 import type { Logger } from "../core/log.ts";
+import { localTime } from "../core/units.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
+import type { ListedEvent } from "../events/event.ts";
+import type { Events } from "../events/events.ts";
 import type { Keyring } from "../keys/keyring.ts";
 import type { KeyPlace } from "../keys/stored-keys.ts";
 import { isKeyAction, type KeyAction, PAST } from "../lifecycle/key-action.ts";
@@ -77,6 +80,9 @@ export interface Controls {
     | "canChangeKeys"
   >;
   readonly prober: Pick<Prober, "probes" | "models">;
+  readonly events: Pick<Events, "newest" | "mute" | "mutes">;
+  /** Writes each event from now on as a JSON line, until the response is closed. */
+  followEvents(response: ServerResponse): void;
   readonly lifecycle: Pick<
     KeyLifecycle,
     "rotatable" | "rotate" | "create" | "delete" | "changeable" | "setEnabled" | "changeUnheld"
@@ -148,6 +154,17 @@ export interface SessionLiftAnswer {
   readonly limits: readonly SessionLimitStatus[];
   /** Why nothing was given; null: it was. */
   readonly problem: string | null;
+}
+
+export interface EventsAnswer {
+  /** The newest last. */
+  readonly events: readonly ListedEvent[];
+  readonly mutes: readonly Muted[];
+}
+
+export interface Muted {
+  readonly subject: string;
+  readonly until: number;
 }
 
 export interface CutAnswer {
@@ -274,6 +291,28 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     tail.follow(res);
     return HANDLED;
   },
+  "GET /events": (controls) => newestEvents(controls, DEFAULT_EVENTS),
+  "GET /events/:name": (controls, { name, res }) => {
+    if (name === "follow") {
+      controls.followEvents(res);
+      return HANDLED;
+    }
+    if (!/^\d{1,5}$/.test(name)) throw new HttpError(400, "say how many: a number, or follow");
+    return newestEvents(controls, Number(name));
+  },
+  "POST /mute": ({ events, actions, log }, { body, peer }) => {
+    if (!isMuteRequest(body)) throw new HttpError(400, MUTE_BODY);
+    const { subject, until } = body;
+    if (until !== null && events.mutes().length >= MAX_MUTES)
+      throw new HttpError(409, `${MAX_MUTES} subjects are muted already`);
+    events.mute(subject, until);
+    const what = until === null ? "sends" : "mutes";
+    log.warn({ subject, until, peer }, `${what} events of ${subject}`);
+    actions.add(
+      until === null ? `ended the mute of ${subject}` : `muted ${subject} until ${localTime(until)}`,
+    );
+    return { mutes: events.mutes() };
+  },
   "GET /models": ({ prober }) => prober.models(null),
   "GET /models/:name": async ({ prober }, { name }) => (await prober.models(name)) ?? NOT_FOUND,
   "GET /probes": ({ prober }) => prober.probes(),
@@ -380,6 +419,13 @@ export const ROUTES: Readonly<Record<string, Route>> = {
 export type Changed<Value> =
   | { readonly ok: true; readonly value: Value }
   | ({ readonly ok: false } & Problem);
+
+const DEFAULT_EVENTS = 100;
+const MAX_MUTES = 200;
+
+function newestEvents({ events }: Controls, count: number): EventsAnswer {
+  return { events: count === 0 ? [] : events.newest(count), mutes: events.mutes() };
+}
 
 function findGateway({ reload }: Controls, tool: string): string {
   return reload.snapshot.config.tools[tool]?.gateway ?? "";
@@ -493,6 +539,7 @@ const LOGIN_BODY =
 const ACK_BODY =
   "send what is acknowledged: gateway and key (each a text, or null for all), certain (true, false, or null for both), last_at (milliseconds) and count (each a number, or null)";
 
+const MUTE_BODY = "send subject (a text) and until (milliseconds, or null to end it)";
 const ROTATE_BODY =
   "send store (keychain, file or null) and force (true or false); renew (true or false) if a person agreed to a new expiry or quota";
 const CREATE_BODY =
@@ -585,6 +632,18 @@ function isSessionLift(body: unknown): body is SessionLiftRequest & Record<strin
 /** As requests can have it: see proxy/loggable.ts and limits/sessions.ts. */
 function isSession(value: unknown): value is string {
   return typeof value === "string" && /^[\w.:@+/-]{1,100}$/.test(value);
+}
+
+export interface MuteRequest {
+  readonly subject: string;
+  /** null: its events are sent again. */
+  readonly until: number | null;
+}
+
+function isMuteRequest(body: unknown): body is MuteRequest & Record<string, unknown> {
+  if (!hasOnly(body, ["subject", "until"])) return false;
+  const { subject, until } = body;
+  return isText(subject) && subject.length <= 200 && (until === null || isPositive(until));
 }
 
 function isKind(value: unknown): value is Kind {

@@ -4,6 +4,7 @@ import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
+import type { ListedEvent } from "../events/event.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
@@ -45,6 +46,8 @@ export interface Status {
   /** Changes of keys that are not finished, and what they wait for. */
   readonly key_changes: readonly KeyChangeStatus[];
   readonly dashboard: DashboardStatus;
+  /** What was reported and lasts, latest first. */
+  readonly events: readonly ListedEvent[];
   /** Latest first. */
   readonly actions: readonly Action[];
   readonly machine: {
@@ -175,6 +178,7 @@ interface StatusDeps {
   readonly keyChanges: readonly KeyChangeStatus[];
   readonly actions: readonly Action[];
   readonly freeMemory: FreeMemory;
+  readonly events: readonly ListedEvent[];
 }
 
 export async function readStatus(deps: StatusDeps): Promise<Status> {
@@ -206,6 +210,7 @@ export async function readStatus(deps: StatusDeps): Promise<Status> {
     shared: deps.shared.status(),
     notify: deps.notify,
     dashboard: deps.dashboard,
+    events: deps.events,
     key_changes: deps.keyChanges,
     actions: deps.actions,
     machine: await machineStatus(deps.freeMemory),

@@ -86,6 +86,11 @@ export const advice = {
   allowSession: (session: string, tool: string | null = null) =>
     `keybearer sessions allow ${nameSession(session, tool)}`,
 
+  // Events.
+  events: () => "keybearer events",
+  /** The subject's events are sent again. */
+  unmute: (subject: string) => `keybearer events mute ${subject} --off`,
+
   // The console.
   keys: () => "keybearer keys",
   deleteKey: (key: string) => `keybearer keys delete ${key}`,

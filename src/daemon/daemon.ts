@@ -15,6 +15,7 @@ import { hostsOf } from "../proxy/server.ts";
 import { createAllowances } from "./allowances.ts";
 import { followChanges } from "./config-changes.ts";
 import { Drain } from "./drain.ts";
+import { createEventControls, watchEvents } from "./events.ts";
 import { createKeys, type Keys } from "./keys.ts";
 import { openState } from "./open-state.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
@@ -110,6 +111,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       keyChanges: lifecycle.unfinished(),
       actions: actions.latest(),
       freeMemory,
+      events: services.events.active(),
     });
   };
   const dashboard = new Dashboard({
@@ -232,6 +234,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     prober,
     lifecycle,
     notifier,
+    ...createEventControls(services),
   });
   shutdown.add(
     "stop watching the control socket",
@@ -252,6 +255,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   await reload.addStartWarnings(await services.startLifecycle());
   await dashboard.applyConfig();
   await reload.watch();
+  watchEvents({ paths, clock, log }, services, shutdown);
   // Added last, so it is the first step of a stop: no new connection is accepted.
   shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
 

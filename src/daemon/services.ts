@@ -8,6 +8,7 @@ import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
+import { Events } from "../events/events.ts";
 import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
@@ -41,6 +42,9 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   const { trust, keyring, vault, log } = keys;
   const { loaded, initial, settled, startWarnings, sandboxSession } = opened;
   const ticker = createTicker();
+  // Before everything that reports.
+  const events = new Events({ file: paths.events, clock, log });
+  shutdown.add("write events", () => events.stop());
 
   // Gateways, and what is known of the keys.
   const upstream = new Upstream(clock);
@@ -149,6 +153,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
 
   return {
     ticker,
+    events,
     upstream,
     outages,
     gatewayHealth,

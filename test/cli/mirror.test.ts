@@ -27,6 +27,7 @@ const STATUS: Status = {
   config: { path: "/home/me/config.yaml", revision: 1, loaded_at: NOW },
   problems: [],
   key_changes: [],
+  events: [],
   shared: null,
   actions: [],
   tools: [],

@@ -63,6 +63,8 @@ export async function serveControls(
     prober: { models: async () => null, probes: async () => [] },
     lifecycle: NO_LIFECYCLE,
     notifier: { test: async () => [] },
+    events: { newest: () => [], mute: () => {}, mutes: () => [] },
+    followEvents: () => {},
     ...given,
   });
   return server;
