@@ -3,6 +3,7 @@ import { adoptCommand } from "./adopt/command.ts";
 import { checkCommand, configCommand } from "./check.ts";
 import { completeCommand, completionCommand } from "./completion/completion.ts";
 import { doctorCommand } from "./doctor/command.ts";
+import { eventsCommand } from "./events/command.ts";
 import type { add, list } from "./gateways.ts";
 import { programWith } from "./help/help.ts";
 import type { init } from "./init.ts";
@@ -41,6 +42,7 @@ export function createProgram(): Command {
     trustCommand(),
     usageCommand(),
     sessionsCommand(),
+    eventsCommand(),
     mirrorCommand(),
     notifyCommand(),
     serviceCommand(),

@@ -14,6 +14,7 @@ import type { ToolStatus } from "../control/tool-status.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { exact } from "../core/units.ts";
+import type { ListedEvent } from "../events/event.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { holdsInWords, type SharedMachine, type SharedStatus, sharedProblems } from "../shared/status.ts";
 import { count } from "../usage/reports/format.ts";
@@ -24,7 +25,7 @@ import { fail, formatNote, printJson, printLayout } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
 import { columnsFor, layoutTable, type Table, withNote } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
-import { printableLines, wrap } from "./ui/text.ts";
+import { printable, printableLines, truncate, wrap } from "./ui/text.ts";
 import { ago, fileSize, timeOfDay } from "./ui/units.ts";
 
 export function statusCommand(): Command {
@@ -44,7 +45,7 @@ async function status(options: { json?: boolean }): Promise<void> {
 export function formatStatus(status: Status, now: number, width: number): string {
   // A daemon from before an update sends no consoles, no changes of keys and nothing about a shared store or alerts.
   const { config, problems, tools, gateways, consoles = [], key_changes: keyChanges = [] } = status;
-  const { shared = null, notify = null } = status;
+  const { shared = null, notify = null, events = [] } = status;
   const alarms = certainFirst(consoles.flatMap((console) => console.alarms));
   const lines = [
     ...alarms.flatMap((alarm) => [...alarmLines(alarm, now, width), ""]),
@@ -67,7 +68,7 @@ export function formatStatus(status: Status, now: number, width: number): string
   if (shared !== null) lines.push("", ...formatShared(shared, now, width));
   if (notify !== null) lines.push("", ...notifyLines(notify, now, width));
   lines.push("", ...usageLines(status.usage, now, width), ...dashboardLines(status.dashboard, width));
-  lines.push(...actionLines(status.actions, now, width));
+  lines.push(...eventLines(events, now, width), ...actionLines(status.actions, now, width));
   if (problems.length > 0) {
     if (problems.some(({ severity }) => severity === "error"))
       lines.push("", "config.yaml has problems; keybearer keeps using the last valid version:");
@@ -172,6 +173,16 @@ function machineLine(
     holds.length === 0 ? "holds nothing" : `holds ${holdsInWords(holds)}`,
   ];
   return wrap(`  ${name}: ${parts.filter((part) => part !== null).join(", ")}`, width);
+}
+
+/** What was reported and lasts, each on one line. */
+function eventLines(events: readonly ListedEvent[], now: number, width: number): string[] {
+  if (events.length === 0) return [];
+  const lines = events.map(({ at, message, muted }) => {
+    const mark = muted ? " (muted)" : "";
+    return truncate(printable(`  since ${timeOfDay(at, now)}${mark}: ${message}`), width);
+  });
+  return ["", `reported, and still so (${advice.events()}):`, ...lines];
 }
 
 /** undefined: from a daemon before an update. */

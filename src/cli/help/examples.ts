@@ -109,6 +109,12 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "sessions lift": {
     examples: ["keybearer sessions lift 3f2a91c0 --spend 5", "keybearer sessions lift 3f2a91c0 --take-back"],
   },
+  events: { examples: ["keybearer events", "keybearer events --follow", "keybearer help events mute"] },
+  "events list": { examples: ["keybearer events --all", "keybearer events --follow --json | jq .message"] },
+  "events mute": {
+    summary: "send no events of a tool or gateway for some time",
+    examples: ["keybearer events mute tool codex --for 8h", "keybearer events mute tool codex --off"],
+  },
   mirror: { examples: ["keybearer mirror", "keybearer mirror sync && keybearer mirror diff"] },
   "mirror login": { examples: ["keybearer mirror login", "keybearer mirror login main --refresh-token"] },
   "mirror sync": { examples: ["keybearer mirror sync", "keybearer mirror sync main"] },
