@@ -43,11 +43,11 @@ export interface WatchDeps {
 }
 
 /** In ticks of a second. */
-const CHECK_TICKS = 5;
+const CHECK_TICKS = 2;
 const CONSOLES_TICKS = 60;
 
 /**
- * Compares what the daemon knows with what it knew before, every few seconds, and reports what has begun and what is over. No
+ * Compares what the daemon knows with what it knew before, every two seconds, and reports what has begun and what is over. No
  * request does anything for it.
  */
 export class EventWatch {
