@@ -571,6 +571,23 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
     file: "cli/usage-index.test.ts",
     title: "damage that a running daemon does not notice is reported, and usage rebuild repairs it",
   },
+  events: {
+    printed: advice.events(),
+    situation: ({ said }) => said("events", "mute", "tool", "codex", "--for", "8h"),
+    after: async (world, typed) => {
+      ok(world, typed);
+      world.t.match(typed.text, /muted until .*: tool codex/);
+    },
+  },
+  unmute: {
+    printed: advice.unmute("tool codex"),
+    situation: ({ said }) => said("events"),
+    after: async (world, typed) => {
+      ok(world, typed);
+      world.t.notMatch(await world.said("events"), "muted until");
+    },
+  },
+
   keys: {
     printed: advice.keys(),
     situation: ({ said }) => said("keys", "delete", "nothing", "--yes"),

@@ -123,10 +123,12 @@ export class Events {
     if (known === undefined || !known.lasts) return;
     known.lasts = false;
     if (known.active === null) return;
-    const { muted = false } = known.active;
+    const now = this.#deps.clock.now();
+    // Nobody wants to hear of the end of what they did not hear of.
+    const muted = known.active.muted === true || this.#isMuted(subject, now);
     known.active = null;
     const over = { kind, severity: "info", subject, message: plainSentence(message), next: null } as const;
-    this.#publish(over, { at: this.#deps.clock.now(), state: "ended", muted });
+    this.#publish(over, { at: now, state: "ended", muted });
   }
 
   /** Whether this was reported, and must not be again. */

@@ -109,8 +109,10 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "sessions lift": {
     examples: ["keybearer sessions lift 3f2a91c0 --spend 5", "keybearer sessions lift 3f2a91c0 --take-back"],
   },
-  events: { examples: ["keybearer events", "keybearer events --follow", "keybearer help events mute"] },
-  "events list": { examples: ["keybearer events --all", "keybearer events --follow --json | jq .message"] },
+  events: { examples: ["keybearer events", "keybearer events list --follow", "keybearer help events mute"] },
+  "events list": {
+    examples: ["keybearer events list --all", "keybearer events list --follow --json | jq .message"],
+  },
   "events mute": {
     summary: "send no events of a tool or gateway for some time",
     examples: ["keybearer events mute tool codex --for 8h", "keybearer events mute tool codex --off"],
