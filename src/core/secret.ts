@@ -1,5 +1,6 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { inspect } from "node:util";
+import { numberAt, parseObject } from "./json.ts";
 import { KeySearch } from "./key-search.ts";
 import { mergeSpans, type Span } from "./spans.ts";
 
@@ -57,6 +58,14 @@ export class Secret {
   /** Whether a text holds it or a telling part of it, plain or encoded (key-search.ts). */
   isIn(text: string | Buffer): boolean {
     return this.#finder.find(text).length > 0;
+  }
+
+  /** When it expires, as a JSON Web Token says by itself, in milliseconds UTC; null: it does not say. */
+  get expiresAt(): number | null {
+    const [, payload = "", signature] = this.#value.split(".");
+    if (signature === undefined) return null;
+    const seconds = numberAt(parseObject(Buffer.from(payload, "base64url").toString("utf8")), "exp");
+    return seconds === null ? null : seconds * 1000;
   }
 
   redactFrom(text: string): string {

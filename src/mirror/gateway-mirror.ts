@@ -6,6 +6,7 @@ import { withTimeout } from "../core/timeout.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { KeyDetail } from "../proxy/key-health/cause.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
+import { ConsoleAccount } from "./connect/account.ts";
 import { ConsoleConnection } from "./connect/connection.ts";
 import type { ConnectDeps } from "./connect/open-console.ts";
 import {
@@ -52,6 +53,14 @@ export interface MirrorDeps
   readonly onAlarms: (alarms: readonly Alarm[]) => void;
   /** Whether an unfinished change of a tool's key makes this key of a console, or replaces it. */
   readonly isChanging: (key: Pick<KeyReport, "gateway" | "name" | "ref">) => boolean;
+}
+
+/** A login after whose end a person has to log in again. */
+export interface LoginEnd {
+  readonly gateway: string;
+  /** null: the only one. */
+  readonly account: string | null;
+  readonly at: number;
 }
 
 const LOGGED_OUT: readonly ConsoleErrorKind[] = ["login-needed", "login-refused"];
@@ -287,6 +296,15 @@ export class GatewayMirror {
   /** What the console says of one tool's key; null: it does not list it. */
   toolFacts(tool: string): ToolConsoleFacts | null {
     return this.#listedKeys.findToolFacts(tool);
+  }
+
+  /** When the logins end of which that is known. */
+  loginEnds(): LoginEnd[] {
+    const { gateway } = this;
+    return gateway.console.logins.flatMap((login) => {
+      const at = new ConsoleAccount(gateway, login, this.#deps).endsAt;
+      return at === null ? [] : [{ gateway: gateway.name, account: login.name, at }];
+    });
   }
 
   /** Whether the login can change keys. true also while that is not known yet. */

@@ -7,7 +7,7 @@ import type { KeyDetail } from "../proxy/key-health/cause.ts";
 import { hasAlarms } from "./alarms.ts";
 import { ConsoleError, hasConsole, type KeyActions } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
-import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
+import { GatewayMirror, type LoginEnd, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
 import { ConsoleLogins, type LoginAnswer, type LoginRequest } from "./login.ts";
 import { diffOrder, findCompared } from "./report/compared.ts";
@@ -146,6 +146,11 @@ export class Mirror {
   /** Whether a login at the console can change keys. true also while that is not known yet. */
   canChangeKeys(gateway: string): boolean {
     return this.#mirrors.get(gateway)?.canChangeKeys ?? false;
+  }
+
+  /** When the logins at consoles end of which that is known. */
+  loginEnds(): LoginEnd[] {
+    return [...this.#mirrors.values()].flatMap((mirror) => mirror.loginEnds());
   }
 
   /** By the console's clock. */

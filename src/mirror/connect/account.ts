@@ -78,6 +78,21 @@ export class ConsoleAccount {
     await this.#deps.vault.put(this.vaultName, this.#destination, login);
   }
 
+  /** When a person has to log in again; null: never, or it is not known. Only a JSON Web Token says so. */
+  get endsAt(): number | null {
+    try {
+      // With the password, keybearer logs in again by itself.
+      if (this.login.email !== null && this.#configured("password") !== null) return null;
+      const stored = this.#deps.vault.get(this.vaultName, this.#destination);
+      const token = this.#current("refresh_token", stored) ?? this.#current("access_token", stored);
+      return token?.expiresAt ?? null;
+    } catch (error) {
+      // A secret that cannot be used is reported as that.
+      if (error instanceof ConsoleError) return null;
+      throw error;
+    }
+  }
+
   /** A digest of the token in config.yaml; null: it has none. */
   seed(name: LastingSecret): string | null {
     const state = this.#deps.snapshot().consoleSecret(this.gateway, this.login.name, name);
