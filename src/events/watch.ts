@@ -39,12 +39,12 @@ export interface WatchDeps {
   readonly gatewayHealth: Pick<GatewayHealth, "of">;
   readonly journal: Pick<Journal, "state">;
   readonly usage: Pick<UsageLog, "catchUp" | "readNow">;
-  readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
+  readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys" | "loginEnds">;
 }
 
 /** In ticks of a second. */
 const CHECK_TICKS = 2;
-const CONSOLES_TICKS = 60;
+const CONSOLES_TICKS = 20;
 
 /**
  * Compares what the daemon knows with what it knew before, every two seconds, and reports what has begun and what is over. No
@@ -59,6 +59,7 @@ export class EventWatch {
   #consoles: readonly ObservedConsole[] | null = null;
   /** The requests of each open alarm. */
   #alarmCounts: ReadonlyMap<string, number> = new Map();
+  #loginEnds: readonly Ending[] = [];
   #asking: Promise<void> | null = null;
 
   constructor(deps: WatchDeps) {
@@ -112,6 +113,16 @@ export class EventWatch {
   async #ask(): Promise<void> {
     const { events, mirror } = this.#deps;
     this.#noteConsoles(await mirror.status());
+    this.#loginEnds = mirror.loginEnds().map(({ gateway, account, at }) => {
+      const whose = account === null ? "" : ` of ${account}`;
+      const subject = `console ${gateway}`;
+      return {
+        subject,
+        what: `the login${whose} at ${subject}`,
+        at,
+        next: advice.mirrorLogin(gateway, account),
+      };
+    });
     this.check();
     const tools = this.#tools().map(({ name }) => name);
     const found = await this.#spending.check(tools, (occurrence) => events.wasReported(occurrence));
@@ -174,7 +185,7 @@ export class EventWatch {
 
   #endings(): Ending[] {
     const { mirror } = this.#deps;
-    return this.#tools().flatMap((tool) => {
+    const ofTools = this.#tools().flatMap((tool) => {
       const { name, expires } = tool;
       const subject = `tool ${name}`;
       const found: Ending[] = [];
@@ -189,6 +200,7 @@ export class EventWatch {
       }
       return found;
     });
+    return [...ofTools, ...this.#loginEnds];
   }
 
   #noteConsoles(statuses: readonly ConsoleStatus[]): void {
