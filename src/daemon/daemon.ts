@@ -15,7 +15,7 @@ import { hostsOf } from "../proxy/server.ts";
 import { createAllowances } from "./allowances.ts";
 import { followChanges } from "./config-changes.ts";
 import { Drain } from "./drain.ts";
-import { createEventControls, watchEvents } from "./events.ts";
+import { createEventControls } from "./event-controls.ts";
 import { createKeys, type Keys } from "./keys.ts";
 import { openState } from "./open-state.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
@@ -84,7 +84,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const services = createServices({ paths, env, clock }, keys, opened, shutdown);
   const { ticker, upstream, outages, gatewayHealth, keyHealth } = services;
   const { reload, snapshot, isSandbox, limiter, shared, usage, journal, prices, inFlight, bodies } = services;
-  const { mirror, actions, lifecycle, tokenUses, prober, notifier, tail } = services;
+  const { mirror, actions, lifecycle, tokenUses, prober, notifier, tail, events, eventWatch } = services;
   const drain = new Drain({ clock, log, port, inFlight });
   const freeMemory = new FreeMemory(clock);
 
@@ -111,7 +111,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       keyChanges: lifecycle.unfinished(),
       actions: actions.latest(),
       freeMemory,
-      events: services.events.active(),
+      events: events.active(),
     });
   };
   const dashboard = new Dashboard({
@@ -234,7 +234,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     prober,
     lifecycle,
     notifier,
-    ...createEventControls(services),
+    ...createEventControls(events),
   });
   shutdown.add(
     "stop watching the control socket",
@@ -255,7 +255,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   await reload.addStartWarnings(await services.startLifecycle());
   await dashboard.applyConfig();
   await reload.watch();
-  watchEvents({ paths, clock, log }, services, shutdown);
+  shutdown.add("stop watching for events", eventWatch.start());
   // Added last, so it is the first step of a stop: no new connection is accepted.
   shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
 

@@ -9,6 +9,7 @@ import { createTicker } from "../core/ticker.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
 import { Events } from "../events/events.ts";
+import { EventWatch } from "../events/watch.ts";
 import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
@@ -106,7 +107,11 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     prices,
     // What a console knows better counts under the limits, too.
     onCorrected: (correction) => limiter.correct(correction.tool, correction),
-    onAlarms: (alarms) => automaticRotation.onAlarms(alarms),
+    onAlarms: (alarms) => {
+      automaticRotation.onAlarms(alarms);
+      eventWatch.askSoon();
+    },
+    onAcknowledged: () => eventWatch.askSoon(),
     isChanging: (key) => lifecycle.isChanging(key),
   });
   // It writes into the usage log, so it stops before that is closed.
@@ -149,11 +154,26 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     initial,
   );
   shutdown.add("stop sending alerts", () => notifier.stop());
+  const eventWatch = new EventWatch({
+    paths,
+    clock,
+    ticker,
+    log,
+    events,
+    reload,
+    limiter,
+    keyHealth,
+    gatewayHealth,
+    journal,
+    usage,
+    mirror,
+  });
   const prober = new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, prices, usage });
 
   return {
     ticker,
     events,
+    eventWatch,
     upstream,
     outages,
     gatewayHealth,

@@ -5,6 +5,7 @@ import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
+import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
@@ -32,8 +33,7 @@ export interface WatchDeps {
   readonly log: Logger;
   readonly events: Events;
   readonly reload: { readonly snapshot: Snapshot; readonly problems: readonly ConfigProblem[] };
-  /** What to type to see what is wrong with config.yaml. */
-  readonly checkCommand: string;
+  readonly paths: Pick<Paths, "config" | "explicit">;
   readonly limiter: Pick<Limiter, "levels" | "sessionLevels" | "countUse">;
   readonly keyHealth: Pick<KeyHealth, "report" | "wasAccepted">;
   readonly gatewayHealth: Pick<GatewayHealth, "of">;
@@ -44,7 +44,7 @@ export interface WatchDeps {
 
 /** In ticks of a second. */
 const CHECK_TICKS = 2;
-const CONSOLES_TICKS = 20;
+const CONSOLES_TICKS = 60;
 
 /**
  * Compares what the daemon knows with what it knew before, every two seconds, and reports what has begun and what is over. No
@@ -61,6 +61,8 @@ export class EventWatch {
   #alarmCounts: ReadonlyMap<string, number> = new Map();
   #loginEnds: readonly Ending[] = [];
   #asking: Promise<void> | null = null;
+  #mustAskAgain = false;
+  #isRunning = false;
 
   constructor(deps: WatchDeps) {
     this.#deps = deps;
@@ -69,15 +71,16 @@ export class EventWatch {
 
   /** Returns how to end it. */
   start(): () => Promise<void> {
-    const { ticker, log } = this.#deps;
-    const ask = () => background(this.ask(), log, "asking consoles and usage for events");
+    const { ticker } = this.#deps;
+    this.#isRunning = true;
     const endChecks = ticker.every(CHECK_TICKS, () => this.check());
-    const endQuestions = ticker.every(CONSOLES_TICKS, ask);
-    ask();
+    const endQuestions = ticker.every(CONSOLES_TICKS, () => this.askSoon());
+    this.askSoon();
     return async () => {
+      this.#isRunning = false;
       endChecks();
       endQuestions();
-      // The caller of ask() got the error.
+      // A failure was logged.
       await this.#asking?.catch(() => {});
     };
   }
@@ -102,12 +105,22 @@ export class EventWatch {
     events.tick();
   }
 
-  /** What has to be read first: the consoles' state, and what tools usually spend. A slow disk does not let these pile up. */
-  ask(): Promise<void> {
-    this.#asking ??= this.#ask().finally(() => {
+  /**
+   * What has to be read first: the consoles' state, and what tools usually spend. Once more if it was asked for meanwhile, so a
+   * slow disk does not let these pile up.
+   */
+  askSoon(): void {
+    if (!this.#isRunning) return;
+    if (this.#asking !== null) {
+      this.#mustAskAgain = true;
+      return;
+    }
+    this.#mustAskAgain = false;
+    this.#asking = this.#ask().finally(() => {
       this.#asking = null;
+      if (this.#mustAskAgain) this.askSoon();
     });
-    return this.#asking;
+    background(this.#asking, this.#deps.log, "asking consoles and usage for events");
   }
 
   async #ask(): Promise<void> {
@@ -170,8 +183,9 @@ export class EventWatch {
     const errors = this.#deps.reload.problems.filter(({ severity }) => severity === "error");
     const [first] = errors;
     if (first === undefined) return null;
+    const { explicit, config } = this.#deps.paths;
     const line = first.line === 0 ? null : first.line;
-    return { count: errors.length, line, check: this.#deps.checkCommand };
+    return { count: errors.length, line, check: advice.check(explicit ? config : null) };
   }
 
   #toolUses() {

@@ -51,6 +51,8 @@ export interface MirrorDeps
   readonly onCorrected: (correction: Correction) => void;
   /** Called with the open alarms of a gateway after each comparison. Must not throw. */
   readonly onAlarms: (alarms: readonly Alarm[]) => void;
+  /** Called after alarms were acknowledged. Must not throw. */
+  readonly onAcknowledged: () => void;
   /** Whether an unfinished change of a tool's key makes this key of a console, or replaces it. */
   readonly isChanging: (key: Pick<KeyReport, "gateway" | "name" | "ref">) => boolean;
 }

@@ -257,8 +257,10 @@ export class Mirror {
         await turn();
       }
     }
-    if (acknowledged > 0)
+    if (acknowledged > 0) {
       log.warn({ gateway, fingerprint: key, count: acknowledged, peer }, "alarm acknowledged");
+      this.#deps.onAcknowledged();
+    }
     return acknowledged;
   }
 }

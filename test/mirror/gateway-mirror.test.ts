@@ -115,6 +115,7 @@ tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
     siblings,
     onCorrected: () => {},
     onAlarms: () => {},
+    onAcknowledged: () => {},
     isChanging,
     keyCalls,
     reader,

@@ -46,7 +46,14 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     // Without a console these are not used.
     ...({} as Pick<
       MirrorDeps,
-      "vault" | "agentFor" | "prices" | "onCorrected" | "onAlarms" | "isChanging" | "keyCalls"
+      | "vault"
+      | "agentFor"
+      | "prices"
+      | "onCorrected"
+      | "onAlarms"
+      | "onAcknowledged"
+      | "isChanging"
+      | "keyCalls"
     >),
   });
   t.teardown(() => mirror.stop());
