@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
@@ -11,6 +12,7 @@ import { movableClock } from "../doubles/movable-clock.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { hello, newKey, post, startSandbox } from "../doubles/sandbox.ts";
 import { scan } from "../doubles/secret-scan.ts";
+import { mountSmallDisk } from "../doubles/small-disk.ts";
 import { until } from "../doubles/until.ts";
 
 async function eventsOf({ paths }: Pick<DaemonUnderTest, "paths">): Promise<readonly ListedEvent[]> {
@@ -110,6 +112,34 @@ t.test("a save that is rejected, and the one that is accepted after it", async (
     "config-rejected ended: config.yaml",
   );
   t.notOk(JSON.stringify(both).includes("canary"));
+});
+
+t.test("a full disk: the event is sent all the same, and written when there is room", async (t) => {
+  const home = await newHome(t);
+  await mkdir(join(home, "state"), { mode: 0o700 });
+  const disk = mountSmallDisk(t, 16, join(home, "state"));
+  if (disk === null) return;
+  const sandbox = await startSandbox(t);
+  const { token, hash } = freshToken();
+  const under = await startUnderTest(
+    t,
+    `gateway: ${sandbox.baseUrl}\ntools: { codex: { key: ${newKey(sandbox).text}, token: "${hash}" } }\n`,
+    { home },
+  );
+  const ask = () => post(`${under.url}/v1/chat/completions`, token, hello());
+  t.equal((await ask()).status, 200);
+  disk.fill();
+  await until("the disk is full for the usage log, too", async () => (await ask()).status === 503);
+  const [full] = await reports(t, under, "log-unavailable begun: usage log");
+  t.match(full, { message: /requests are refused: /, next: "keybearer status", active: true });
+  t.notMatch(readFileSync(under.paths.events, { encoding: "utf8", flag: "a+" }), "\n");
+  disk.free();
+  const expected = ["log-unavailable begun: usage log", "log-unavailable ended: usage log"];
+  await reports(t, under, ...expected);
+  await until("both are in the file", () => {
+    const lines = readFileSync(under.paths.events, "utf8").split("\n");
+    return lines.length === 3 && lines.every((line) => line === "" || line.endsWith("}"));
+  });
 });
 
 t.test("a held tool is known after kill -9, is not reported anew, and ends", async (t) => {
