@@ -5,6 +5,7 @@ import { durationInWords } from "../limits/format.ts";
 import { alarmClaim } from "../mirror/report/messages.ts";
 import type { Alarm } from "../mirror/report/shape.ts";
 import type { Occurrence } from "./event.ts";
+import { plainSubject } from "./sentence.ts";
 
 /* What lasts: found in what the daemon knows at a moment. Pure, so that a table of moments tests it. */
 
@@ -121,7 +122,7 @@ function goneMessage({ subject }: Ref): string {
 }
 
 export function nameOf({ kind, subject }: Ref): string {
-  return `${kind} ${subject}`;
+  return `${kind} ${plainSubject(subject)}`;
 }
 
 function findConditions(now: Observed): Conditions {

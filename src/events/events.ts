@@ -118,12 +118,12 @@ export class Events {
 
   /** What was reported of this kind and subject is over. Nothing happens if no event said that it had begun. */
   end(kind: EventKind, about: string, message: string): void {
-    const subject = plainSubject(about);
-    const known = this.#reported.get(keyOf({ kind, subject }));
+    const known = this.#reported.get(keyOf({ kind, subject: about }));
     if (known === undefined || !known.lasts) return;
     known.lasts = false;
     if (known.active === null) return;
     const now = this.#deps.clock.now();
+    const { subject } = known.active;
     // Nobody wants to hear of the end of what they did not hear of.
     const muted = known.active.muted === true || this.#isMuted(subject, now);
     known.active = null;
@@ -377,7 +377,7 @@ export class Events {
 }
 
 function keyOf({ kind, subject, once }: Pick<Occurrence, "kind" | "subject" | "once">): string {
-  return JSON.stringify([kind, subject, once?.name ?? null]);
+  return JSON.stringify([kind, plainSubject(subject), once?.name ?? null]);
 }
 
 function plainEvent({ id, at, kind, severity, subject, message, next, state }: StoredEvent): Event {

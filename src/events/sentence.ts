@@ -21,6 +21,7 @@ export function plainOccurrence(occurrence: Occurrence): Occurrence {
   };
 }
 
+/** Of a plain subject it is the same. */
 export function plainSubject(text: string): string {
   return plainLine(redactKeyShapes(text));
 }
@@ -31,5 +32,5 @@ export function plainSentence(text: string): string {
 
 function plainLine(text: string): string {
   const line = escapeControlChars(text.replace(/\s+/g, " ").trim());
-  return line.length > MAX_LENGTH ? `${line.slice(0, MAX_LENGTH)}…` : line;
+  return line.length > MAX_LENGTH ? `${line.slice(0, MAX_LENGTH - 1)}…` : line;
 }

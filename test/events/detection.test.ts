@@ -162,6 +162,14 @@ t.test("what ends, also what an earlier process reported", async (t) => {
   }
 });
 
+t.test("a tool whose name looks like a key is known by what an event calls it", async (t) => {
+  const name = "sk-0123456789abcdef";
+  const now = { ...QUIET, tools: [{ name, key: "held" as const, refused: null }] };
+  const lasting = [{ kind: "needs-trust", subject: "tool [hidden]" }] as const;
+  const { begun, ended } = findOccurrences({ lasting, seen: new Set() }, now);
+  t.same([begun, ended], [[], []]);
+});
+
 t.test("a key that was seen to be refused is over when it is another key", async (t) => {
   const ref = { kind: "key-refused", subject: "tool codex" } as const;
   const now = { ...QUIET, ...key({ key: "unknown" }) };
