@@ -43,17 +43,11 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     usage,
     lostRecords: { gaps: () => [] },
     siblings: () => [],
+    onAcknowledged: () => {},
     // Without a console these are not used.
     ...({} as Pick<
       MirrorDeps,
-      | "vault"
-      | "agentFor"
-      | "prices"
-      | "onCorrected"
-      | "onAlarms"
-      | "onAcknowledged"
-      | "isChanging"
-      | "keyCalls"
+      "vault" | "agentFor" | "prices" | "onCorrected" | "onAlarms" | "isChanging" | "keyCalls"
     >),
   });
   t.teardown(() => mirror.stop());
