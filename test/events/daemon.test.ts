@@ -4,9 +4,10 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { EventsAnswer } from "../../src/control/routes.ts";
+import type { SessionStatus } from "../../src/control/session-status.ts";
 import type { ListedEvent } from "../../src/events/event.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { canaryKey, type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { freePort } from "../doubles/listen.ts";
 import { movableClock } from "../doubles/movable-clock.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
@@ -113,6 +114,44 @@ t.test("a save that is rejected, and the one that is accepted after it", async (
   );
   t.notOk(JSON.stringify(both).includes("canary"));
 });
+
+t.test("a key that its gateway refuses and accepts again, and the limit of a session", async (t) => {
+  let status = 401;
+  const body = '{"error":{"message":"Invalid token","type":"new_api_error"}}';
+  const { baseUrl } = await startRawGateway(t, (call) => {
+    const head = `HTTP/1.1 ${status} X\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+    call.socket.write(`${head}\r\n\r\n${body}`);
+  });
+  const { token, hash } = freshToken();
+  const key = canaryKey();
+  const under = await startUnderTest(
+    t,
+    `gateway: ${baseUrl}\ntools: { codex: { key: ${key}, token: "${hash}", limits: { session: { requests: 5 } } } }\n`,
+  );
+  const ask = () => post(`${under.url}/v1/chat/completions`, token, hello());
+  await ask();
+  const [refused] = await reports(t, under, "key-refused begun: tool codex");
+  t.match(refused, { message: /^the gateway refuses the key of tool codex: /, active: true, next: /\S/ });
+  status = 200;
+  t.equal((await ask()).status, 200);
+  const both = ["key-refused begun: tool codex", "key-refused ended: tool codex"];
+  await reports(t, under, ...both);
+  for (let n = 0; n < 2; n += 1) await ask();
+  const nearly = await reports(t, under, ...both, `limit begun: ${await sessionOf(under)}`);
+  t.match(nearly[2]?.message, "a session of tool codex has used 80 % of its limit on requests: 4 of 5");
+  await ask();
+  const events = await reports(t, under, ...both, ...Array(2).fill(`limit begun: ${await sessionOf(under)}`));
+  t.match(events[3], {
+    message: /used up its limit on requests: 5 of 5/,
+    next: /^keybearer sessions lift \S+ --requests$/,
+  });
+  t.same(scan({ events: JSON.stringify(events), log: under.logText() }, { key, token }), []);
+});
+
+async function sessionOf({ paths }: DaemonUnderTest): Promise<string> {
+  const asked = await askDaemon<readonly SessionStatus[]>(paths, "GET", "/sessions");
+  return asked.ok ? `session ${asked.value[0]?.session}` : asked.problem;
+}
 
 t.test("a full disk: the event is sent all the same, and written when there is room", async (t) => {
   const home = await newHome(t);
