@@ -36,189 +36,231 @@ async function reports(t: Test, under: Pick<DaemonUnderTest, "paths">, ...expect
   return found;
 }
 
-t.test("a gateway that is stopped and comes back, and a limit at 80 and 100 %", async (t) => {
-  const port = await freePort();
-  const { token, hash } = freshToken();
-  const key = `sk-canary-${hash.slice(-30)}`;
-  const clock = movableClock();
-  const config = (more: string) => `gateways:
-  main: { base_url: http://127.0.0.1:${port}/v1, timeouts: { retry_connect: 0s } }
-tools:
-  codex: { key: ${key}, token: "${hash}"${more} }
-`;
-  const under = await startUnderTest(t, config(""), { clock });
-  const ask = () => post(`${under.url}/v1/chat/completions`, token, hello());
-  t.match((await ask()).text, "nothing listens there");
-  t.same(await eventsOf(under), [], "it may just be restarting");
-  clock.pass(61_000);
-  const [down] = await reports(t, under, "gateway-down begun: gateway main");
-  t.match(down, { severity: "warning", active: true, next: "keybearer doctor" });
-  t.match(down?.message, /gateway main has failed for 6\d s: nothing listens there/);
-  t.match(
-    (await command(t, under.home, ["status"])).stdout,
-    /reported, and still so .*\n {2}since .*gateway main has failed/,
-  );
-  await startRawGateway(
-    t,
-    (call) => void call.socket.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
-    { port },
-  );
-  t.equal((await ask()).status, 200);
-  const gateway = ["gateway-down begun: gateway main", "gateway-down ended: gateway main"];
-  await reports(t, under, ...gateway);
-  t.same((await under.daemon.status()).events, []);
-
-  await under.save(config(", limits: { requests: 5/day }"));
-  // The failed one counts for nothing: it was not sent.
-  for (let n = 0; n < 3; n += 1) t.equal((await ask()).status, 200);
-  const nearly = await reports(t, under, ...gateway, "limit begun: tool codex");
-  t.match(nearly[2]?.message, "tool codex has used 80 % of its limit requests/day: 4 of 5, resets tomorrow");
-  t.equal((await ask()).status, 200);
-  const full = await reports(t, under, ...gateway, "limit begun: tool codex", "limit begun: tool codex");
-  t.match(full[3], {
-    message: /used up its limit requests\/day: 5 of 5/,
-    next: "keybearer tools lift codex --requests",
-  });
-
-  const cli = await command(t, under.home, ["events"]);
-  const json = await command(t, under.home, ["events", "--json", "--all"]);
-  t.equal(JSON.parse(json.stdout).length, 4);
-  t.match(cli.stdout, /warning {3}gateway main .* → keybearer doctor/s);
-  t.match(cli.stdout, /ended {5}gateway main {2}gateway main answers again/);
-  const places = {
-    "events.jsonl": readFileSync(under.paths.events, "utf8"),
-    "the log": under.logText(),
-    "keybearer events": cli.stdout + json.stdout,
-  };
-  t.same(scan(places, { key, token }), []);
-  t.notMatch(JSON.stringify(places), /127\.0\.0\.1:\d+\/v1/, "no whole address");
-});
-
-t.test("a save that is rejected, and the one that is accepted after it", async (t) => {
-  const { hash } = freshToken();
-  const good = `gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NONE, token: "${hash}" } }\n`;
-  const under = await startUnderTest(t, good);
-  const secret = "sk-canary-0123456789abcdef0123";
-  await under.save(`${good}nonsense: ${secret}\n`);
-  const [rejected] = await reports(t, under, "config-rejected begun: config.yaml");
-  t.match(rejected, {
-    next: "keybearer check",
-    message: /not accepted: it has a problem in line 4; the last valid/,
-  });
-  await under.save(good);
-  const both = await reports(
-    t,
-    under,
-    "config-rejected begun: config.yaml",
-    "config-rejected ended: config.yaml",
-  );
-  t.notOk(JSON.stringify(both).includes("canary"));
-});
-
-t.test("a key that its gateway refuses and accepts again, and the limit of a session", async (t) => {
-  let status = 401;
-  const body = '{"error":{"message":"Invalid token","type":"new_api_error"}}';
-  const { baseUrl } = await startRawGateway(t, (call) => {
-    const head = `HTTP/1.1 ${status} X\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
-    call.socket.write(`${head}\r\n\r\n${body}`);
-  });
-  const { token, hash } = freshToken();
-  const key = canaryKey();
-  const under = await startUnderTest(
-    t,
-    `gateway: ${baseUrl}\ntools: { codex: { key: ${key}, token: "${hash}", limits: { session: { requests: 5 } } } }\n`,
-  );
-  const ask = () => post(`${under.url}/v1/chat/completions`, token, hello());
-  await ask();
-  const [refused] = await reports(t, under, "key-refused begun: tool codex");
-  t.match(refused, { message: /^the gateway refuses the key of tool codex: /, active: true, next: /\S/ });
-  status = 200;
-  t.equal((await ask()).status, 200);
-  const both = ["key-refused begun: tool codex", "key-refused ended: tool codex"];
-  await reports(t, under, ...both);
-  for (let n = 0; n < 2; n += 1) await ask();
-  const nearly = await reports(t, under, ...both, `limit begun: ${await sessionOf(under)}`);
-  t.match(nearly[2]?.message, "a session of tool codex has used 80 % of its limit on requests: 4 of 5");
-  await ask();
-  const events = await reports(t, under, ...both, ...Array(2).fill(`limit begun: ${await sessionOf(under)}`));
-  t.match(events[3], {
-    message: /used up its limit on requests: 5 of 5/,
-    next: /^keybearer sessions lift \S+ --requests$/,
-  });
-  t.same(scan({ events: JSON.stringify(events), log: under.logText() }, { key, token }), []);
-});
-
 async function sessionOf({ paths }: DaemonUnderTest): Promise<string> {
   const asked = await askDaemon<readonly SessionStatus[]>(paths, "GET", "/sessions");
   return asked.ok ? `session ${asked.value[0]?.session}` : asked.problem;
 }
 
-t.test("a full disk: the event is sent all the same, and written when there is room", async (t) => {
-  const home = await newHome(t);
-  await mkdir(join(home, "state"), { mode: 0o700 });
-  const disk = mountSmallDisk(t, 16, join(home, "state"));
-  if (disk === null) return;
-  const sandbox = await startSandbox(t);
-  const { token, hash } = freshToken();
-  const under = await startUnderTest(
-    t,
-    `gateway: ${sandbox.baseUrl}\ntools: { codex: { key: ${newKey(sandbox).text}, token: "${hash}" } }\n`,
-    { home },
+// Together, because each waits for looks that come every two seconds.
+t.test("what a daemon reports", async (t) => {
+  t.jobs = 5;
+  t.test(
+    "a gateway that is stopped and comes back, and a limit at 80 and 100 %",
+    { buffered: true },
+    async (t) => {
+      const port = await freePort();
+      const { token, hash } = freshToken();
+      const key = `sk-canary-${hash.slice(-30)}`;
+      const clock = movableClock();
+      const config = (more: string) => `gateways:
+  main: { base_url: http://127.0.0.1:${port}/v1, timeouts: { retry_connect: 0s } }
+tools:
+  codex: { key: ${key}, token: "${hash}"${more} }
+`;
+      const under = await startUnderTest(t, config(""), { clock });
+      const ask = () => post(`${under.url}/v1/chat/completions`, token, hello());
+      t.match((await ask()).text, "nothing listens there");
+      t.same(await eventsOf(under), [], "it may just be restarting");
+      clock.pass(61_000);
+      const [down] = await reports(t, under, "gateway-down begun: gateway main");
+      t.match(down, { severity: "warning", active: true, next: "keybearer doctor" });
+      t.match(down?.message, /gateway main has failed for 6\d s: nothing listens there/);
+      t.match(
+        (await command(t, under.home, ["status"])).stdout,
+        /reported, and still so .*\n {2}since .*gateway main has failed/,
+      );
+      await startRawGateway(
+        t,
+        (call) => void call.socket.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
+        { port },
+      );
+      t.equal((await ask()).status, 200);
+      const gateway = ["gateway-down begun: gateway main", "gateway-down ended: gateway main"];
+      await reports(t, under, ...gateway);
+      t.same((await under.daemon.status()).events, []);
+
+      await under.save(config(", limits: { requests: 5/day }"));
+      // The failed one counts for nothing: it was not sent.
+      for (let n = 0; n < 3; n += 1) t.equal((await ask()).status, 200);
+      const nearly = await reports(t, under, ...gateway, "limit begun: tool codex");
+      t.match(
+        nearly[2]?.message,
+        "tool codex has used 80 % of its limit requests/day: 4 of 5, resets tomorrow",
+      );
+      t.equal((await ask()).status, 200);
+      const full = await reports(t, under, ...gateway, "limit begun: tool codex", "limit begun: tool codex");
+      t.match(full[3], {
+        message: /used up its limit requests\/day: 5 of 5/,
+        next: "keybearer tools lift codex --requests",
+      });
+
+      const cli = await command(t, under.home, ["events"]);
+      const json = await command(t, under.home, ["events", "--json", "--all"]);
+      t.equal(JSON.parse(json.stdout).length, 4);
+      t.match(cli.stdout, /warning {3}gateway main .* → keybearer doctor/s);
+      t.match(cli.stdout, /ended {5}gateway main {2}gateway main answers again/);
+      const places = {
+        "events.jsonl": readFileSync(under.paths.events, "utf8"),
+        "the log": under.logText(),
+        "keybearer events": cli.stdout + json.stdout,
+      };
+      t.same(scan(places, { key, token }), []);
+      t.notMatch(JSON.stringify(places), /127\.0\.0\.1:\d+\/v1/, "no whole address");
+    },
   );
-  const ask = () => post(`${under.url}/v1/chat/completions`, token, hello());
-  t.equal((await ask()).status, 200);
-  disk.fill();
-  await until("the disk is full for the usage log, too", async () => (await ask()).status === 503);
-  const [full] = await reports(t, under, "log-unavailable begun: usage log");
-  t.match(full, { message: /requests are refused: /, next: "keybearer status", active: true });
-  t.notMatch(readFileSync(under.paths.events, { encoding: "utf8", flag: "a+" }), "\n");
-  disk.free();
-  const expected = ["log-unavailable begun: usage log", "log-unavailable ended: usage log"];
-  await reports(t, under, ...expected);
-  await until("both are in the file", () => {
-    const lines = readFileSync(under.paths.events, "utf8").split("\n");
-    return lines.length === 3 && lines.every((line) => line === "" || line.endsWith("}"));
-  });
-});
 
-t.test("a held tool is known after kill -9, is not reported anew, and ends", async (t) => {
-  const sandbox = await startSandbox(t);
-  const elsewhere = await startSandbox(t);
-  const key = newKey(sandbox);
-  const { hash } = freshToken();
-  const home = await newHome(t);
-  const save = (url: string) =>
-    saveConfig(
-      home,
-      `listen: localhost:0\ngateway: ${url}\ntools: { codex: { key: ${key.text}, token: "${hash}" } }\n`,
+  t.test("a save that is rejected, and the one that is accepted after it", { buffered: true }, async (t) => {
+    const { hash } = freshToken();
+    const good = `gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NONE, token: "${hash}" } }\n`;
+    const under = await startUnderTest(t, good);
+    const secret = "sk-canary-0123456789abcdef0123";
+    await under.save(`${good}nonsense: ${secret}\n`);
+    const [rejected] = await reports(t, under, "config-rejected begun: config.yaml");
+    t.match(rejected, {
+      next: "keybearer check",
+      message: /not accepted: it has a problem in line 4; the last valid/,
+    });
+    await under.save(good);
+    const both = await reports(
+      t,
+      under,
+      "config-rejected begun: config.yaml",
+      "config-rejected ended: config.yaml",
     );
-  await save(sandbox.baseUrl);
-  const paths = {
-    socket: join(home, "run", "control.sock"),
-    config: join(home, "config.yaml"),
-    explicit: false,
-  };
-  const first = await startServing(t, home);
-  await save(elsewhere.baseUrl);
-  const held = "needs-trust begun: tool codex";
-  const [event] = await reports(t, { paths } as DaemonUnderTest, held);
-  t.match(event, { message: /^the key of tool codex is held/, next: "keybearer trust codex", active: true });
-  first.child.kill("SIGKILL");
-  await first.ended;
+    t.notOk(JSON.stringify(both).includes("canary"));
+  });
 
-  const offline = await command(t, home, ["events"]);
-  t.match(offline.stdout, /warning {3}tool codex .*still so.*→ keybearer trust codex/s, "without a daemon");
-  t.match((await command(t, home, ["events", "mute", "tool", "codex", "--for", "8h"])).stderr, "not running");
+  t.test(
+    "a key that its gateway refuses and accepts again, and the limit of a session",
+    { buffered: true },
+    async (t) => {
+      let status = 401;
+      const body = '{"error":{"message":"Invalid token","type":"new_api_error"}}';
+      const { baseUrl } = await startRawGateway(t, (call) => {
+        const head = `HTTP/1.1 ${status} X\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+        call.socket.write(`${head}\r\n\r\n${body}`);
+      });
+      const { token, hash } = freshToken();
+      const key = canaryKey();
+      const under = await startUnderTest(
+        t,
+        `gateway: ${baseUrl}\ntools: { codex: { key: ${key}, token: "${hash}", limits: { session: { requests: 5 } } } }\n`,
+      );
+      const ask = () => post(`${under.url}/v1/chat/completions`, token, hello());
+      await ask();
+      const [refused] = await reports(t, under, "key-refused begun: tool codex");
+      t.match(refused, { message: /^the gateway refuses the key of tool codex: /, active: true, next: /\S/ });
+      status = 200;
+      t.equal((await ask()).status, 200);
+      const both = ["key-refused begun: tool codex", "key-refused ended: tool codex"];
+      await reports(t, under, ...both);
+      for (let n = 0; n < 2; n += 1) await ask();
+      const nearly = await reports(t, under, ...both, `limit begun: ${await sessionOf(under)}`);
+      t.match(nearly[2]?.message, "a session of tool codex has used 80 % of its limit on requests: 4 of 5");
+      await ask();
+      const events = await reports(
+        t,
+        under,
+        ...both,
+        ...Array(2).fill(`limit begun: ${await sessionOf(under)}`),
+      );
+      t.match(events[3], {
+        message: /used up its limit on requests: 5 of 5/,
+        next: /^keybearer sessions lift \S+ --requests$/,
+      });
+      t.same(scan({ events: JSON.stringify(events), log: under.logText() }, { key, token }), []);
+    },
+  );
 
-  const second = await startServing(t, home);
-  const follower = command(t, home, ["events", "mute", "tool", "codex", "--for", "8h"]);
-  t.match((await follower).stdout, /events of tool codex are not sent until .*keybearer events lists them/);
-  const muted = await command(t, home, ["events"]);
-  t.match(muted.stdout, "keybearer events mute tool codex --off");
-  t.match((await command(t, home, ["status"])).stdout, /muted tool codex until/);
-  await save(sandbox.baseUrl);
-  const events = await reports(t, { paths } as DaemonUnderTest, held, "needs-trust ended: tool codex");
-  t.equal(events[1]?.muted, true);
-  second.child.kill("SIGTERM");
-  await second.ended;
+  t.test(
+    "a full disk: the event is sent all the same, and written when there is room",
+    { buffered: true },
+    async (t) => {
+      const home = await newHome(t);
+      await mkdir(join(home, "state"), { mode: 0o700 });
+      const disk = mountSmallDisk(t, 16, join(home, "state"));
+      if (disk === null) return;
+      const sandbox = await startSandbox(t);
+      const { token, hash } = freshToken();
+      const under = await startUnderTest(
+        t,
+        `gateway: ${sandbox.baseUrl}\ntools: { codex: { key: ${newKey(sandbox).text}, token: "${hash}" } }\n`,
+        { home },
+      );
+      const ask = () => post(`${under.url}/v1/chat/completions`, token, hello());
+      t.equal((await ask()).status, 200);
+      disk.fill();
+      await until("the disk is full for the usage log, too", async () => (await ask()).status === 503);
+      const [full] = await reports(t, under, "log-unavailable begun: usage log");
+      t.match(full, { message: /requests are refused: /, next: "keybearer status", active: true });
+      t.notMatch(readFileSync(under.paths.events, { encoding: "utf8", flag: "a+" }), "\n");
+      disk.free();
+      const expected = ["log-unavailable begun: usage log", "log-unavailable ended: usage log"];
+      await reports(t, under, ...expected);
+      await until("both are in the file", () => {
+        const lines = readFileSync(under.paths.events, "utf8").split("\n");
+        return lines.length === 3 && lines.every((line) => line === "" || line.endsWith("}"));
+      });
+    },
+  );
+
+  t.test(
+    "a held tool is known after kill -9, is not reported anew, and ends",
+    { buffered: true },
+    async (t) => {
+      const sandbox = await startSandbox(t);
+      const elsewhere = await startSandbox(t);
+      const key = newKey(sandbox);
+      const { hash } = freshToken();
+      const home = await newHome(t);
+      const save = (url: string) =>
+        saveConfig(
+          home,
+          `listen: localhost:0\ngateway: ${url}\ntools: { codex: { key: ${key.text}, token: "${hash}" } }\n`,
+        );
+      await save(sandbox.baseUrl);
+      const paths = {
+        socket: join(home, "run", "control.sock"),
+        config: join(home, "config.yaml"),
+        explicit: false,
+      };
+      const first = await startServing(t, home);
+      await save(elsewhere.baseUrl);
+      const held = "needs-trust begun: tool codex";
+      const [event] = await reports(t, { paths } as DaemonUnderTest, held);
+      t.match(event, {
+        message: /^the key of tool codex is held/,
+        next: "keybearer trust codex",
+        active: true,
+      });
+      first.child.kill("SIGKILL");
+      await first.ended;
+
+      const offline = await command(t, home, ["events"]);
+      t.match(
+        offline.stdout,
+        /warning {3}tool codex .*still so.*→ keybearer trust codex/s,
+        "without a daemon",
+      );
+      t.match(
+        (await command(t, home, ["events", "mute", "tool", "codex", "--for", "8h"])).stderr,
+        "not running",
+      );
+
+      const second = await startServing(t, home);
+      const follower = command(t, home, ["events", "mute", "tool", "codex", "--for", "8h"]);
+      t.match(
+        (await follower).stdout,
+        /events of tool codex are not sent until .*keybearer events lists them/,
+      );
+      const muted = await command(t, home, ["events"]);
+      t.match(muted.stdout, "keybearer events mute tool codex --off");
+      t.match((await command(t, home, ["status"])).stdout, /muted tool codex until/);
+      await save(sandbox.baseUrl);
+      const events = await reports(t, { paths } as DaemonUnderTest, held, "needs-trust ended: tool codex");
+      t.equal(events[1]?.muted, true);
+      second.child.kill("SIGTERM");
+      await second.ended;
+    },
+  );
 });
