@@ -1,4 +1,4 @@
-import type { EventKind } from "../config/notify.ts";
+import type { EventKind } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
 import { durationInWords } from "../limits/format.ts";

@@ -1,5 +1,5 @@
 import { closeSync, constants, writeSync } from "node:fs";
-import { EVENT_KINDS } from "../config/notify.ts";
+import { EVENT_KINDS } from "../config/schema.ts";
 import { flagAt, numberAt, objectAt, parseObject, textAt } from "../core/json.ts";
 import { openOwnFile, readOwnFile } from "../core/own-file.ts";
 import { stageFile } from "../core/private-file.ts";

@@ -1,4 +1,4 @@
-import type { EventKind } from "../config/notify.ts";
+import type { EventKind } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import { withNext } from "../core/display.ts";

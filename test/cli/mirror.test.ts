@@ -28,6 +28,7 @@ const STATUS: Status = {
   problems: [],
   key_changes: [],
   events: [],
+  notify: { channels: [], quiet: false, problem: null },
   shared: null,
   actions: [],
   tools: [],

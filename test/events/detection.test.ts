@@ -276,6 +276,7 @@ t.test("limits of a session, each once", async (t) => {
       requests: 9,
       tokens: 0,
       spend: 0,
+      begun: NOW,
       last: NOW,
       inFlight: 0,
       extra: { requests: 0, tokens: 0, spend: 0 },
