@@ -32,6 +32,7 @@ import type {
 } from "./report/shape.ts";
 import type { Correction } from "./store/amendments.ts";
 import type { MirrorDatabase } from "./store/database.ts";
+import type { VerdictTally } from "./store/verdicts.ts";
 import { Comparisons } from "./sync/comparisons.ts";
 import { ConsoleSync } from "./sync/console-sync.ts";
 import type { MirrorReader } from "./sync/mirror-thread.ts";
@@ -53,6 +54,8 @@ export interface MirrorDeps
   readonly onAlarms: (alarms: readonly Alarm[]) => void;
   /** Called after alarms were acknowledged. Must not throw. */
   readonly onAcknowledged: () => void;
+  /** How many rows of a gateway got which verdict. Must not throw. */
+  readonly onJudged: (gateway: string, judged: VerdictTally) => void;
   /** Whether an unfinished change of a tool's key makes this key of a console, or replaces it. */
   readonly isChanging: (key: Pick<KeyReport, "gateway" | "name" | "ref">) => boolean;
 }
@@ -118,6 +121,7 @@ export class GatewayMirror {
       connection: this.#connection,
       signal,
       onCorrected,
+      onJudged: (judged) => deps.onJudged(this.gateway.name, judged),
       onCompared: () => this.#logAlarms(),
     });
     this.#sync = new ConsoleSync({
@@ -173,6 +177,11 @@ export class GatewayMirror {
   async stop(): Promise<void> {
     this.#stop.abort();
     await Promise.all([this.#comparisons.stop(), this.#sync.stop()]);
+  }
+
+  /** When the console was last read completely; null: never. */
+  get lastSync(): number | null {
+    return this.#sync.times.last_sync;
   }
 
   /** Reads the console as it is from now on. */

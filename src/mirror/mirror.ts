@@ -99,6 +99,14 @@ export class Mirror {
     return [...statuses, ...(await this.#removedConsoles())];
   }
 
+  /** When each console was last read completely, without those that never were. */
+  lastSyncs(): { readonly gateway: string; readonly at: number }[] {
+    const found: { gateway: string; at: number }[] = [];
+    for (const [gateway, { lastSync }] of this.#mirrors)
+      if (lastSync !== null) found.push({ gateway, at: lastSync });
+    return found;
+  }
+
   async report(): Promise<MirrorReport[]> {
     const reports = await Promise.all([...this.#mirrors.values()].map((mirror) => mirror.report()));
     for (const status of await this.#removedConsoles())

@@ -10,6 +10,18 @@ export type RowVerdict =
   | "companion"
   | "duplicate";
 
+/** The verdicts of rows as metrics name them: a foreign row is certain, or only suspected. A row that is pending has none yet. */
+export type ShownVerdict = Exclude<RowVerdict, "pending"> | "suspected";
+
+export function shownVerdict(row: {
+  readonly verdict: RowVerdict | null;
+  readonly certain: boolean;
+}): ShownVerdict | null {
+  const { verdict, certain } = row;
+  if (verdict === "pending") return null;
+  return verdict === "foreign" && !certain ? "suspected" : verdict;
+}
+
 export type RecordVerdict = "matched" | "differs" | "pending" | "missing";
 
 /**

@@ -72,6 +72,7 @@ function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparisonsDeps
     connection,
     signal: stopping.signal,
     onCorrected: (correction) => corrections.push(correction),
+    onJudged: () => {},
     onCompared: async () => {},
     ...given,
   });

@@ -114,6 +114,7 @@ tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
     lostRecords: { gaps: () => [] },
     siblings,
     onCorrected: () => {},
+    onJudged: () => {},
     onAlarms: () => {},
     onAcknowledged: () => {},
     isChanging,

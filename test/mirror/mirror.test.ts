@@ -47,7 +47,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     // Without a console these are not used.
     ...({} as Pick<
       MirrorDeps,
-      "vault" | "agentFor" | "prices" | "onCorrected" | "onAlarms" | "isChanging" | "keyCalls"
+      "vault" | "agentFor" | "prices" | "onCorrected" | "onJudged" | "onAlarms" | "isChanging" | "keyCalls"
     >),
   });
   t.teardown(() => mirror.stop());

@@ -5,7 +5,7 @@ import { FOREIGN_AFTER_MS, MISSING_AFTER_MS, type OurRequest, type TheirRow } fr
 import { isSameUserAgent, learnStartFit } from "../reconcile/fit.ts";
 import type { Unanswered } from "../reconcile/presumed.ts";
 import { reconcile, unansweredIn } from "../reconcile/reconcile.ts";
-import type { JudgedRecord, JudgedRow } from "../verdict.ts";
+import { type JudgedRecord, type JudgedRow, type ShownVerdict, shownVerdict } from "../verdict.ts";
 import {
   type AbortedBill,
   findAbortedBill,
@@ -19,7 +19,14 @@ import { readFact, readJsonFact, readStartFit, readTime } from "./facts.ts";
 import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
 import { type CompareOptions, LoadedDay, type LoadedRecord, type LoadedRow } from "./load-day.ts";
 import { ROW_VERDICT_FIELDS, type StoredRowVerdict } from "./rows.ts";
-import { type DayChanges, type Learned, type NewVerdict, type OwnIds, theirsText } from "./verdicts.ts";
+import {
+  type DayChanges,
+  type Learned,
+  type NewVerdict,
+  type OwnIds,
+  theirsText,
+  type VerdictTally,
+} from "./verdicts.ts";
 
 /** Compares one UTC day by our clock. Only reads. */
 export function compareDay(db: Database.Database, day: number, options: CompareOptions): DayChanges {
@@ -73,6 +80,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     learned: null,
     rows: changedRows.changed,
     records: changedRecords.changed,
+    judged: tallyVerdicts(loaded, changedRows.changed),
     elsewhere: [...changedRows.elsewhere, ...changedRecords.elsewhere],
     start: newStart,
     aborted: findAbortedBills(loaded, records, isInside),
@@ -84,6 +92,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
 const NOTHING_FOUND: Omit<DayChanges, "learned"> = {
   rows: [],
   records: [],
+  judged: {},
   elsewhere: [],
   start: null,
   aborted: [],
@@ -157,6 +166,18 @@ function findChangedRows(
     }
   }
   return { changed, elsewhere };
+}
+
+/** A row may change in other ways than its verdict, such as in the reason for it. */
+function tallyVerdicts({ rows }: LoadedDay, changed: readonly JudgedRow[]): VerdictTally {
+  const tally: Partial<Record<ShownVerdict, number>> = {};
+  for (const next of changed) {
+    const verdict = shownVerdict(next);
+    const before = rows.get(next.identity)?.judged;
+    if (verdict === null || before === undefined || shownVerdict(before) === verdict) continue;
+    tally[verdict] = (tally[verdict] ?? 0) + 1;
+  }
+  return tally;
 }
 
 /** A record gets its verdict with its own day. */

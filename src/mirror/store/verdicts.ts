@@ -3,7 +3,7 @@ import { pick } from "../../core/pick.ts";
 import { transact } from "../../usage/index/database.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
-import type { How, JudgedRecord, JudgedRow, RecordVerdict, Theirs } from "../verdict.ts";
+import type { How, JudgedRecord, JudgedRow, RecordVerdict, ShownVerdict, Theirs } from "../verdict.ts";
 import { type AbortedBill, noteAbortedBills, noteUnanswered, type UnansweredBill } from "./aborted-bills.ts";
 import {
   type Amendment,
@@ -21,12 +21,16 @@ import { ROW_VERDICT_FIELDS } from "./rows.ts";
 
 /* Stores what the comparison of a day found, and gives records the console's numbers. */
 
+export type VerdictTally = Readonly<Partial<Record<ShownVerdict, number>>>;
+
 /** What the comparison of one day found that is not stored yet. */
 export interface DayChanges {
   /** If not null, this must be stored first, and the day compared again. */
   readonly learned: Learned | null;
   readonly rows: readonly JudgedRow[];
   readonly records: readonly NewVerdict[];
+  /** How many of the rows get another verdict than they had. */
+  readonly judged: VerdictTally;
   /** Times on other days, by our clock, that must be compared again. */
   readonly elsewhere: readonly number[];
   /** null: nothing new was learned about it. */

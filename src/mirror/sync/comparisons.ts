@@ -15,7 +15,7 @@ import { finishPlan, hasChangedDays } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
 import { pruneStep, type WaitingRow } from "../store/rows.ts";
-import { applyStep, applySummary, nextDue } from "../store/verdicts.ts";
+import { applyStep, applySummary, nextDue, type VerdictTally } from "../store/verdicts.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "../usage.ts";
 import { type MirrorReader, type MirrorThread, ThreadError, type ThreadOnDemand } from "./mirror-thread.ts";
 
@@ -33,6 +33,8 @@ export interface ComparisonsDeps {
   readonly signal: AbortSignal;
   /** A record took the console's numbers. */
   readonly onCorrected: (correction: Correction) => void;
+  /** How many rows got which verdict. */
+  readonly onJudged: (judged: VerdictTally) => void;
   /** Called after each comparison. */
   readonly onCompared: () => Promise<void>;
 }
@@ -217,11 +219,13 @@ export class Comparisons {
     const { gateway, skew } = options;
     const apply = { gateway, skew, findPrice: this.#findPrice, amend: this.#amend };
     let isLearning = true;
+    let judged: VerdictTally = {};
     while (isLearning) {
       const summary = await thread.ask("day", day, options);
       if (isStale()) return;
       askOrFail(database, (db) => applySummary(db, summary, apply));
       isLearning = summary.learned !== null;
+      judged = summary.judged;
     }
     let amended = 0;
     while (!isStale()) {
@@ -231,6 +235,7 @@ export class Comparisons {
       // A thread's messages come before everything else, so requests get their turn here.
       await turn();
     }
+    if (!isStale()) this.#deps.onJudged(judged);
     // Otherwise the next comparison would find records as they were, and amend them once more.
     if (amended > 0) await catchUp(usage);
   }
