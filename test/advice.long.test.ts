@@ -567,6 +567,10 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
     title:
       "if tail missed more records than it prints later, it shows the newest and says how to get the rest",
   },
+  metricsToken: {
+    file: "metrics/token.test.ts",
+    title: "the token that metrics token makes is printed once, and reads the metrics",
+  },
   usageRebuild: {
     file: "cli/usage-index.test.ts",
     title: "damage that a running daemon does not notice is reported, and usage rebuild repairs it",

@@ -12,6 +12,7 @@ import { ROOT } from "./doubles/paths.ts";
 const MODULES: Readonly<Record<string, string>> = {
   core: "what everything uses: clock, errors, secrets, paths, log",
   config: "config.yaml: schema, parser, problems, snapshot, watching and editing the file",
+  events: "what the owner should know: what happened, and what to do about it",
   keys: "where keys come from and where they may go: sources, keychains, keyring, trust",
   limits: "whether a request may go: windows, counters, queue, limiter",
   metering: "bytes in, tokens and money out: protocols, SSE, usage, prices",
@@ -26,6 +27,7 @@ const MODULES: Readonly<Record<string, string>> = {
   doctor: "probes of keys and gateways, and findings",
   adopt: "keys in clients' files, moved into keybearer: what is a key, where copies stay behind",
   control: "the socket between the commands and the daemon: server, routes, status",
+  metrics: "counters and gauges for Prometheus, and their port",
   dashboard: "the local web page and its server",
   sandbox: "the embedded gateway and console for a first try",
   service: "systemd and launchd",

@@ -7,6 +7,7 @@ import type {
   DashboardStatus,
   GatewayStatus,
   KeyChangeStatus,
+  MetricsStatus,
   Status,
   UsageStatus,
 } from "../control/status.ts";
@@ -68,6 +69,7 @@ export function formatStatus(status: Status, now: number, width: number): string
   if (shared !== null) lines.push("", ...formatShared(shared, now, width));
   if (notify !== null) lines.push("", ...notifyLines(notify, now, width));
   lines.push("", ...usageLines(status.usage, now, width), ...dashboardLines(status.dashboard, width));
+  lines.push(...metricsLines(status.metrics, width));
   lines.push(...eventLines(events, now, width), ...actionLines(status.actions, now, width));
   if (problems.length > 0) {
     if (problems.some(({ severity }) => severity === "error"))
@@ -198,6 +200,13 @@ function dashboardLines(dashboard: DashboardStatus | undefined, width: number): 
   if (why !== null) return [wrap(`dashboard: not open; keybearer tries again soon. ${why}`, width)];
   if (address === null) return [];
   return [formatNote({ what: `dashboard: open on ${address}`, next: advice.open() }, width)];
+}
+
+/** Nothing while they are off. undefined: from a daemon before an update. */
+function metricsLines(metrics: MetricsStatus | null | undefined, width: number): string[] {
+  const { address = null, why = null } = metrics ?? {};
+  if (why !== null) return [wrap(`metrics: not open; keybearer tries again soon. ${why}`, width)];
+  return address === null ? [] : [wrap(`metrics: ${address}`, width)];
 }
 
 function usageLines(usage: UsageStatus, now: number, width: number): string[] {

@@ -49,6 +49,12 @@ function topChanges(from: Config, to: Config): string[] {
   return [
     ...differ("listen", address(from.listen), address(to.listen)),
     ...differ("dashboard", from.dashboard, to.dashboard),
+    ...differ(
+      "metrics",
+      from.metrics && address(from.metrics.listen),
+      to.metrics && address(to.metrics.listen),
+    ),
+    ...(from.metrics?.token === to.metrics?.token ? [] : ["the token for metrics changed"]),
     ...differ("drain", `${from.drain / 1000}s`, `${to.drain / 1000}s`),
     ...differ("usage", from.usage, to.usage),
     ...differ("log level", from.log.level, to.log.level),

@@ -12,12 +12,23 @@ export function checkReferences(draft: Config, top: Section, report: Report): Co
     const message = "the dashboard cannot share the tools' port";
     report.error(top.offsetOf("dashboard"), "dashboard.listen", message, "choose another port");
   }
+  checkMetrics(draft, top);
   const tools: Record<string, Tool> = Object.create(null);
   for (const [name, tool] of Object.entries(draft.tools)) tools[name] = checkTool(tool, draft.gateways, top);
   checkTokens(tools, top);
   checkProcesses(tools, top);
   checkSharedKeys(tools, top);
   return Object.freeze({ ...draft, tools: Object.freeze(tools) });
+}
+
+/** The port of the metrics is none of the others. */
+function checkMetrics({ metrics, dashboard, listen }: Config, top: Section): void {
+  const port = metrics?.listen.port ?? 0;
+  if (port === 0) return;
+  const isDashboards = dashboard.when !== "never" && dashboard.listen.port === port;
+  if (port !== listen.port && !isDashboards) return;
+  const message = `the metrics cannot share the ${port === listen.port ? "tools'" : "dashboard's"} port`;
+  top.report.error(top.offsetOf("metrics"), "metrics.listen", message, "choose another port");
 }
 
 function checkPresence({ gateways, tools }: Config, top: Section, report: Report): void {

@@ -48,6 +48,8 @@ export interface Status {
   readonly dashboard: DashboardStatus;
   /** What was reported and lasts, latest first. */
   readonly events: readonly ListedEvent[];
+  /** null: `metrics:` is off. */
+  readonly metrics: MetricsStatus | null;
   /** Latest first. */
   readonly actions: readonly Action[];
   readonly machine: {
@@ -72,6 +74,13 @@ export interface DashboardStatus {
   /** null: the port is closed. */
   readonly address: string | null;
   /** Why it is closed although it should be open; keybearer tries again. */
+  readonly why: string | null;
+}
+
+export interface MetricsStatus {
+  /** Where Prometheus reads; null: the port is closed. */
+  readonly address: string | null;
+  /** Why it is closed; keybearer tries again. */
   readonly why: string | null;
 }
 
@@ -175,6 +184,7 @@ interface StatusDeps {
   readonly shared: Pick<Shared, "status" | "listParts">;
   readonly notify: NotifyStatus;
   readonly dashboard: DashboardStatus;
+  readonly metrics: MetricsStatus | null;
   readonly keyChanges: readonly KeyChangeStatus[];
   readonly actions: readonly Action[];
   readonly freeMemory: FreeMemory;
@@ -211,6 +221,7 @@ export async function readStatus(deps: StatusDeps): Promise<Status> {
     notify: deps.notify,
     dashboard: deps.dashboard,
     events: deps.events,
+    metrics: deps.metrics,
     key_changes: deps.keyChanges,
     actions: deps.actions,
     machine: await machineStatus(deps.freeMemory),

@@ -70,6 +70,7 @@ export const advice = {
   usageByModel: () => "keybearer usage --by model",
   usageTail: () => "keybearer usage tail",
   usageExport: (since: string) => `keybearer usage export --since ${since}`,
+  metricsToken: () => "keybearer metrics token",
   usageRebuild: () => "keybearer usage rebuild",
 
   // Alerts.

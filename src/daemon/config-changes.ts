@@ -20,6 +20,7 @@ interface FollowerDeps
       | "tokenUses"
       | "mirror"
       | "notifier"
+      | "metrics"
       | "isSandbox"
     >,
     Pick<OpenState, "sandboxSession" | "processLookup" | "projects"> {
@@ -29,7 +30,8 @@ interface FollowerDeps
 
 /** What a new configuration changes, beside the snapshot that every request takes. */
 export function followChanges(deps: FollowerDeps): void {
-  const { upstream, gatewayHealth, keyHealth, limiter, journal, shared, tokenUses, mirror, notifier } = deps;
+  const { upstream, gatewayHealth, keyHealth, limiter, journal, shared, tokenUses, mirror } = deps;
+  const { notifier, metrics } = deps;
   const { sandboxSession, processLookup, projects, dashboard, log } = deps;
   deps.reload.onChange((from, to) => {
     log.level = to.config.log.level;
@@ -55,6 +57,7 @@ export function followChanges(deps: FollowerDeps): void {
     if (deps.isSandbox() && from.config !== to.config) endSandbox(sandboxSession, mirror, log);
     mirror.change(to);
     notifier.apply(to);
+    background(metrics.applyConfig(), log, "applying the configuration to the metrics");
     background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
     if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
     background(projects.apply(to.config), log, "preparing the lookup of projects");

@@ -81,10 +81,11 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   // Steps of the shutdown run in reverse order: what is opened first is closed last.
   const opened = await openState({ paths, clock, warnings, sandboxListen }, keys, shutdown);
   const { lock, control, sandboxSession, processLookup, projects, peers, port } = opened;
-  const services = createServices({ paths, env, clock }, keys, opened, shutdown);
+  const services = createServices({ version: runningVersion, paths, env, clock }, keys, opened, shutdown);
   const { ticker, upstream, outages, gatewayHealth, keyHealth } = services;
   const { reload, snapshot, isSandbox, limiter, shared, usage, journal, prices, inFlight, bodies } = services;
-  const { mirror, actions, lifecycle, tokenUses, prober, notifier, tail, events, eventWatch } = services;
+  const { mirror, metrics, actions, lifecycle, tokenUses, prober, notifier, tail } = services;
+  const { events, eventWatch } = services;
   const drain = new Drain({ clock, log, port, inFlight });
   const freeMemory = new FreeMemory(clock);
 
@@ -108,6 +109,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       shared,
       notify: notifier.status(),
       dashboard: dashboard.status(),
+      metrics: metrics.status(),
       keyChanges: lifecycle.unfinished(),
       actions: actions.latest(),
       freeMemory,
@@ -146,6 +148,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     processLookup,
     projects,
     dashboard,
+    metrics,
     log,
   });
 
@@ -155,6 +158,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("finish the requests in flight", () => drain.finish(), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
+  shutdown.add("close the port of the metrics", () => metrics.stop());
   shutdown.add("refuse the requests that wait for a gateway", () => outages.stop());
   shutdown.add("refuse the requests that wait", () => limiter.stop());
 
@@ -187,6 +191,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     isSandbox,
     isFollowed: () => tail.isFollowed(),
     notify: (record) => tail.notify(record),
+    metrics: () => metrics.exporter,
     billsAsStreamed: (gateway) => mirror.billsAsStreamed(gateway),
     rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
     checkKey: (tool, gateway, key, cause) =>
@@ -254,6 +259,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   mirror.change(snapshot());
   await reload.addStartWarnings(await services.startLifecycle());
   await dashboard.applyConfig();
+  await metrics.applyConfig();
   await reload.watch();
   shutdown.add("stop watching for events", eventWatch.start());
   // Added last, so it is the first step of a stop: no new connection is accepted.

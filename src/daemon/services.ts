@@ -12,6 +12,7 @@ import { Events } from "../events/events.ts";
 import { EventWatch } from "../events/watch.ts";
 import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
+import { Metrics } from "../metrics/metrics.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Mirror } from "../mirror/mirror.ts";
 import { systemDesktop } from "../notify/desktop.ts";
@@ -30,6 +31,7 @@ import type { Shutdown } from "./shutdown.ts";
 import { closeUsageServices, openUsageServices } from "./usage-services.ts";
 
 interface ServiceOptions {
+  readonly version: string;
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   readonly clock: Clock;
@@ -39,9 +41,9 @@ export type Services = ReturnType<typeof createServices>;
 
 /** What is built once: connections, configuration, usage, mirror, and what is known of gateways and keys. */
 export function createServices(options: ServiceOptions, keys: Keys, opened: OpenState, shutdown: Shutdown) {
-  const { paths, env, clock } = options;
+  const { version, paths, env, clock } = options;
   const { trust, keyring, vault, log } = keys;
-  const { loaded, initial, settled, startWarnings, sandboxSession } = opened;
+  const { loaded, initial, settled, startWarnings, sandboxSession, peers } = opened;
   const ticker = createTicker();
   // Before everything that reports.
   const events = new Events({ file: paths.events, clock, log });
@@ -107,6 +109,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     prices,
     // What a console knows better counts under the limits, too.
     onCorrected: (correction) => limiter.correct(correction.tool, correction),
+    onJudged: (gateway, judged) => metrics.exporter?.countRows(gateway, judged),
     onAlarms: (alarms) => {
       automaticRotation.onAlarms(alarms);
       eventWatch.askSoon();
@@ -136,6 +139,18 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     actions,
     sandboxSession,
     shutdown,
+  });
+
+  const metrics = new Metrics({
+    version,
+    log,
+    peers,
+    snapshot,
+    limiter,
+    shared,
+    gatewayHealth,
+    inFlight,
+    mirror,
   });
 
   // The callers, and who watches them.
@@ -190,6 +205,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     bodies,
     mirror,
     actions,
+    metrics,
     lifecycle,
     startLifecycle,
     tokenUses,

@@ -8,8 +8,9 @@ import type { Secret } from "../core/secret.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { Journal } from "../usage/journal/journal.ts";
-import type { UsageRecord } from "../usage/record.ts";
+import type { Closing, UsageRecord } from "../usage/record.ts";
 import type { BodyBudget } from "./body.ts";
+import type { Call } from "./call.ts";
 import type { GatewayHealth } from "./gateway-health.ts";
 import type { InFlight } from "./in-flight.ts";
 import type { Cause } from "./key-health/cause.ts";
@@ -19,6 +20,10 @@ import type { ProjectLookup } from "./projects.ts";
 import type { HeadCache } from "./request-head.ts";
 import type { TokenUses } from "./token-uses.ts";
 import type { Upstream } from "./upstream.ts";
+
+export interface RequestCounter {
+  countRequest(call: Call, closing: Closing): void;
+}
 
 /** What the request path needs. The daemon makes it. */
 export interface ProxyDeps {
@@ -47,6 +52,8 @@ export interface ProxyDeps {
   /** Whether the log is followed live. */
   readonly isFollowed: () => boolean;
   readonly notify: (record: UsageRecord) => void;
+  /** Counts the requests that have ended; null: nobody asked for metrics. */
+  readonly metrics: () => RequestCounter | null;
   /** Its console showed that it bills a stream that the client ended by what had been sent. */
   readonly billsAsStreamed: (gateway: string) => boolean;
   /** After the gateway's 401: the key may have been rotated in its source. */

@@ -46,6 +46,8 @@ export function settle(call: Call, ended: Outcome, deps: ProxyDeps): void {
     });
   if (!isCounted) attempt("its record is not complete", () => completeRecord(call, closing, deps));
   attempt("its limits are not settled", () => settleLimits(call, closing, deps.limiter));
+  const metrics = deps.metrics();
+  if (metrics !== null) attempt("it is not in the metrics", () => metrics.countRequest(call, closing));
   if (!isCounted) attempt("it is not in the log", () => writeLogLine(call, closing, outcome, deps));
 }
 

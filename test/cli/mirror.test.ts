@@ -41,6 +41,7 @@ const STATUS: Status = {
   machine: { node: "v22", platform: "linux-x64", memory_free: 0, rss: 0 },
   consoles: [],
   dashboard: { mode: "asked", address: null, why: null },
+  metrics: null,
 };
 
 t.test("a gateway without problems has its headline, lag, counts and money", async (t) => {

@@ -2,7 +2,13 @@ import { existsSync } from "node:fs";
 import { connect } from "node:net";
 import type { Listen } from "../../config/schema.ts";
 import { type Asked, startCommand } from "../../control/client.ts";
-import type { GatewayStatus, KeyChangeStatus, Status, UsageStatus } from "../../control/status.ts";
+import type {
+  GatewayStatus,
+  KeyChangeStatus,
+  MetricsStatus,
+  Status,
+  UsageStatus,
+} from "../../control/status.ts";
 import { type ToolStatus, usedUpLimit } from "../../control/tool-status.ts";
 import { advice } from "../../core/advice.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -148,6 +154,7 @@ export function statusFindings(status: Status, now: number): Finding[] {
     ...keyChanges.map(unfinishedChange),
     ...usageFindings(usage),
     ...consoles.flatMap((console) => consoleFindings(console, now)),
+    ...metricsFindings(status.metrics ?? null),
     // A daemon from before an update sends nothing about it.
     ...sharedFindings(status.shared ?? null, now),
     ...notifyFindings(status.notify ?? null),
@@ -186,6 +193,15 @@ function usageFindings(usage: UsageStatus): Finding[] {
   }
   const what = `requests are refused: ${usage.why ?? "it cannot be written"}`;
   return [{ id: "usage", level: "problem", about, what, next: usage.next }, ...warnings];
+}
+
+function metricsFindings(metrics: MetricsStatus | null): Finding[] {
+  if (metrics === null) return [];
+  const about = "the metrics";
+  const { address, why } = metrics;
+  if (why !== null)
+    return [{ id: "metrics", level: "warning", about, what: `they cannot be read: ${why}`, next: null }];
+  return [{ id: "metrics", level: "ok", about, what: `they can be read at ${address}`, next: null }];
 }
 
 /** These do not end by themselves. */

@@ -1,0 +1,38 @@
+import { type Counter, Registry } from "prom-client";
+import type { ShownVerdict } from "../mirror/verdict.ts";
+import type { Call } from "../proxy/call.ts";
+import type { Closing } from "../usage/record.ts";
+import { addGauges, createRowCounter, type GaugeDeps } from "./gauges.ts";
+import { RequestCounts } from "./request-counts.ts";
+
+/** All metrics. They count from when this is made, which is the start of the daemon or of `metrics:`. */
+export class Exporter {
+  readonly contentType: string;
+  readonly #registry = new Registry();
+  readonly #requests: RequestCounts;
+  readonly #rows: Counter;
+  #writing: Promise<string> | null = null;
+
+  constructor(deps: GaugeDeps) {
+    this.contentType = this.#registry.contentType;
+    addGauges(this.#registry, deps);
+    this.#requests = new RequestCounts(this.#registry);
+    this.#rows = createRowCounter(this.#registry);
+  }
+
+  countRequest(call: Call, closing: Closing): void {
+    this.#requests.count(call, closing);
+  }
+
+  countRows(gateway: string, counts: Readonly<Partial<Record<ShownVerdict, number>>>): void {
+    for (const [verdict, count] of Object.entries(counts)) this.#rows.inc({ gateway, verdict }, count);
+  }
+
+  /** The text of a scrape. Scrapes at the same time share one. */
+  write(): Promise<string> {
+    this.#writing ??= this.#registry.metrics().finally(() => {
+      this.#writing = null;
+    });
+    return this.#writing;
+  }
+}

@@ -1,0 +1,235 @@
+import { STATUS_CODES } from "node:http";
+import { Counter, Histogram, type Registry } from "prom-client";
+import type { Protocol } from "../core/refusal.ts";
+import type { Metering } from "../metering/protocols.ts";
+import type { Call } from "../proxy/call.ts";
+import type { Closing, RecordEnd } from "../usage/record.ts";
+import { BoundedNames, OTHER } from "./bounded.ts";
+
+/** A client chooses the name of a model, so a tool has so many, and every further one is `other`. */
+export const MAX_MODELS = 100;
+
+/** The finished requests of one tool, gateway and model. */
+interface Series {
+  readonly gateway: string;
+  readonly model: string;
+  readonly ends: Map<RecordEnd, number>;
+  input: number;
+  cacheRead: number;
+  cacheWrite: number;
+  output: number;
+  /** null: no price is known for any of them. */
+  microdollars: number | null;
+}
+
+/** The finished requests of one tool. */
+class ToolCounts {
+  readonly models = new BoundedNames(MAX_MODELS);
+  /** By gateway, then by model. */
+  readonly #series = new Map<string, Map<string, Series>>();
+  readonly refusals = new Map<string, number>();
+
+  find(gateway: string, model: string): Series {
+    const ofGateway = this.#series.get(gateway) ?? new Map<string, Series>();
+    this.#series.set(gateway, ofGateway);
+    let series = ofGateway.get(model);
+    if (series === undefined) {
+      const ends = new Map<RecordEnd, number>();
+      series = { gateway, model, ends, input: 0, cacheRead: 0, cacheWrite: 0, output: 0, microdollars: null };
+      ofGateway.set(model, series);
+    }
+    return series;
+  }
+
+  *all(): Generator<Series> {
+    for (const ofGateway of this.#series.values()) yield* ofGateway.values();
+  }
+}
+
+/** Buckets of the OpenTelemetry conventions for GenAI clients. */
+const TOKEN_BUCKETS = Array.from({ length: 14 }, (_, power) => 4 ** power);
+const SECONDS_BUCKETS = Array.from({ length: 14 }, (_, power) => 2 ** power / 100);
+
+const OPERATION_LABELS = [
+  "gen_ai_operation_name",
+  "gen_ai_provider_name",
+  "gen_ai_request_model",
+  "gen_ai_response_model",
+] as const;
+
+/**
+ * Counts finished requests, by the values of their records. A later correction from a console changes the record but not
+ * these counters: a counter that falls would look like a restart.
+ *
+ * The counters are plain numbers until somebody reads them. Counting with prom-client itself costs 1 µs for each counter of a
+ * request, and a request has six.
+ */
+export class RequestCounts {
+  readonly #tools = new Map<string, ToolCounts>();
+  /** Of the conventions' histograms, whose labels do not include the tool. */
+  readonly #modelPairs = new BoundedNames(MAX_MODELS);
+  readonly #tokenUsage: Histogram;
+  readonly #duration: Histogram;
+
+  constructor(registry: Registry) {
+    this.#addCounters(registry);
+    this.#tokenUsage = new Histogram({
+      name: "gen_ai_client_token_usage",
+      help: "Tokens of a finished request; cached input is input, reasoning is output.",
+      labelNames: [...OPERATION_LABELS, "gen_ai_token_type"],
+      buckets: TOKEN_BUCKETS,
+      registers: [registry],
+    });
+    this.#duration = new Histogram({
+      name: "gen_ai_client_operation_duration_seconds",
+      help: "Time from the connection to the gateway to the end of its response.",
+      labelNames: [...OPERATION_LABELS, "error_type"],
+      buckets: SECONDS_BUCKETS,
+      registers: [registry],
+    });
+  }
+
+  /** Called once for each request that has ended. */
+  count(call: Call, closing: Closing): void {
+    const tool = this.#tool(call.tool?.name ?? "");
+    const { refusal, end } = closing;
+    if (refusal !== null) tool.refusals.set(refusal, (tool.refusals.get(refusal) ?? 0) + 1);
+    const model = call.tool === null ? null : (closing.model ?? closing.model_answered);
+    const series = tool.find(call.gateway?.name ?? "", model === null ? "" : tool.models.label(model));
+    if (end !== null) series.ends.set(end, (series.ends.get(end) ?? 0) + 1);
+    series.input += closing.input_tokens ?? 0;
+    series.cacheRead += closing.cache_read_tokens ?? 0;
+    series.cacheWrite += closing.cache_write_tokens ?? 0;
+    series.output += closing.output_tokens ?? 0;
+    const cost = closing.cost_microdollars;
+    if (cost !== null) series.microdollars = (series.microdollars ?? 0) + cost;
+    this.#observeOperation(call, closing);
+  }
+
+  #tool(name: string): ToolCounts {
+    let tool = this.#tools.get(name);
+    if (tool === undefined) {
+      tool = new ToolCounts();
+      this.#tools.set(name, tool);
+    }
+    return tool;
+  }
+
+  #observeOperation({ metering, protocol, endpoint }: Call, closing: Closing): void {
+    const { sent_at: sentAt, ended_at: endedAt } = closing;
+    const operation = operationName(metering, endpoint);
+    if (operation === null || sentAt === null || endedAt === null) return;
+    const pair = `${closing.model ?? ""}\n${closing.model_answered ?? ""}`;
+    const isListed = this.#modelPairs.label(pair) !== OTHER;
+    const labels: Record<string, string> = {
+      gen_ai_operation_name: operation,
+      gen_ai_provider_name: PROVIDERS[protocol],
+    };
+    // A label that is not there is what the conventions want for a value that is not known.
+    if (closing.model !== null) labels.gen_ai_request_model = isListed ? closing.model : OTHER;
+    if (closing.model_answered !== null)
+      labels.gen_ai_response_model = isListed ? closing.model_answered : OTHER;
+    const error = errorType(closing);
+    const seconds = Math.max(0, endedAt - sentAt) / 1000;
+    this.#duration.observe(error === null ? labels : { ...labels, error_type: error }, seconds);
+    const { input_tokens: input, output_tokens: output } = closing;
+    if (input !== null) {
+      const whole = input + (closing.cache_read_tokens ?? 0) + (closing.cache_write_tokens ?? 0);
+      this.#tokenUsage.observe({ ...labels, gen_ai_token_type: "input" }, whole);
+    }
+    if (output !== null) this.#tokenUsage.observe({ ...labels, gen_ai_token_type: "output" }, output);
+  }
+
+  #addCounters(registry: Registry): void {
+    const registers = [registry];
+    const tools = this.#tools;
+    new Counter({
+      name: "keybearer_requests_total",
+      help: "Requests that have ended, by how they ended.",
+      labelNames: ["tool", "gateway", "model", "end"],
+      registers,
+      collect() {
+        this.reset();
+        for (const [tool, counts] of tools)
+          for (const { gateway, model, ends } of counts.all())
+            for (const [end, count] of ends) this.inc({ tool, gateway, model, end }, count);
+      },
+    });
+    new Counter({
+      name: "keybearer_refusals_total",
+      help: "Requests that keybearer refused or could not finish, by the code of the refusal.",
+      labelNames: ["tool", "code"],
+      registers,
+      collect() {
+        this.reset();
+        for (const [tool, { refusals }] of tools)
+          for (const [code, count] of refusals) this.inc({ tool, code }, count);
+      },
+    });
+    new Counter({
+      name: "keybearer_tokens_total",
+      help: "Tokens of requests that have ended. The types add up; reasoning is part of the output.",
+      labelNames: ["tool", "model", "type"],
+      registers,
+      collect() {
+        this.reset();
+        for (const [tool, counts] of tools) {
+          for (const { model, input, cacheRead, cacheWrite, output } of counts.all()) {
+            this.inc({ tool, model, type: "input" }, input);
+            this.inc({ tool, model, type: "cache_read" }, cacheRead);
+            this.inc({ tool, model, type: "cache_write" }, cacheWrite);
+            this.inc({ tool, model, type: "output" }, output);
+          }
+        }
+      },
+    });
+    new Counter({
+      name: "keybearer_cost_dollars_total",
+      help: "What these requests cost, as far as their prices are known.",
+      labelNames: ["tool", "model"],
+      registers,
+      collect() {
+        this.reset();
+        for (const [tool, counts] of tools) {
+          // Whole micro-dollars are added before they become dollars, so that the sum is exact.
+          const byModel = new Map<string, number>();
+          for (const { model, microdollars } of counts.all())
+            if (microdollars !== null) byModel.set(model, (byModel.get(model) ?? 0) + microdollars);
+          for (const [model, sum] of byModel) this.inc({ tool, model }, sum / 1_000_000);
+        }
+      },
+    });
+  }
+}
+
+const PROVIDERS: Readonly<Record<Protocol, string>> = {
+  openai: "openai",
+  messages: "anthropic",
+  gemini: "gcp.gemini",
+};
+
+/** The conventions' name for what was asked; null: they have none, or it is not billed by tokens. */
+function operationName(metering: Metering | null, endpoint: string): string | null {
+  switch (metering) {
+    case "chat":
+    case "responses":
+    case "messages":
+      return "chat";
+    case "completions":
+      return "text_completion";
+    case "embeddings":
+      return "embeddings";
+    case "gemini":
+      return /embedContents?$/i.test(endpoint) ? "embeddings" : "generate_content";
+    default:
+      return null;
+  }
+}
+
+/** null: it went well. A gateway chooses its statuses, so only those of HTTP are listed. */
+function errorType({ status, end, cause }: Closing): string | null {
+  if (end !== "complete") return end;
+  if (cause !== null) return cause;
+  if (status === null || status < 400) return null;
+  return status in STATUS_CODES ? String(status) : OTHER;
+}

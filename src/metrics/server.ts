@@ -1,0 +1,147 @@
+import { timingSafeEqual } from "node:crypto";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Duplex } from "node:stream";
+import type { Listen } from "../config/schema.ts";
+import { advice } from "../core/advice.ts";
+import { background } from "../core/background.ts";
+import { withNext } from "../core/display.ts";
+import type { Logger } from "../core/log.ts";
+import type { PeerLookup } from "../core/peer-user.ts";
+import { describePortOwner } from "../core/process-lookup.ts";
+import { REFUSALS } from "../core/refusal.ts";
+import { hashToken } from "../core/token.ts";
+import { guard } from "../proxy/guard.ts";
+import { withoutQuery } from "../proxy/routes.ts";
+import { authority, hostsOf, openPort, type Port, PortTaken } from "../proxy/server.ts";
+import { discardBody, endSoon } from "../proxy/write-refusal.ts";
+import type { Exporter } from "./exporter.ts";
+
+interface ServerDeps {
+  readonly log: Logger;
+  readonly peers: PeerLookup;
+  /** The SHA-256 of the token in config.yaml; null: there is none. */
+  readonly tokenHash: () => string | null;
+  readonly exporter: Exporter;
+}
+
+/** The port at which Prometheus reads. It serves GET /metrics and nothing else. */
+export class MetricsServer {
+  readonly #deps: ServerDeps;
+  #port: Port | null = null;
+  #listen: Listen | null = null;
+  #hosts: readonly string[] = [];
+  #url = "";
+
+  constructor(deps: ServerDeps) {
+    this.#deps = deps;
+  }
+
+  get url(): string {
+    return this.#url;
+  }
+
+  isOn(listen: Listen | null): boolean {
+    return this.#listen?.host === listen?.host && this.#listen?.port === listen?.port;
+  }
+
+  /** Throws an error with a message for people if that fails. */
+  async open(listen: Listen): Promise<void> {
+    const { log } = this.#deps;
+    try {
+      this.#port = await openPort(listen, {
+        request: (req, res) => background(this.#serve(req, res), log, "a request for metrics"),
+        clientError: (_error, socket) => refuseConnection(socket),
+        onError: (error) =>
+          log.error(`the port of the metrics could not accept a connection: ${error.message}`),
+        upgrade: (_req, socket) => refuseConnection(socket),
+      });
+    } catch (error) {
+      throw error instanceof PortTaken ? new Error(await portTakenMessage(error)) : error;
+    }
+    const { port } = this.#port;
+    this.#listen = listen;
+    this.#hosts = hostsOf(port);
+    this.#url = `http://${authority(listen.host, port)}/metrics`;
+  }
+
+  async close(): Promise<void> {
+    const drained = this.#port?.drain();
+    this.#port?.cut();
+    await drained;
+  }
+
+  async #serve(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const { method = "", url: target = "", rawHeaders } = req;
+    const refusal = guard({ method, target, rawHeaders }, this.#hosts, []);
+    if (refusal !== null) return sendText(req, res, REFUSALS[refusal.code].status, refusal.message);
+    if (withoutQuery(target) !== "/metrics" || (method !== "GET" && method !== "HEAD"))
+      return sendText(req, res, 404, "here is only GET /metrics");
+    const problem = await this.#checkReader(req);
+    if (problem !== null) {
+      res.setHeader("www-authenticate", "Bearer");
+      return sendText(req, res, 401, problem);
+    }
+    const { exporter } = this.#deps;
+    send(req, res, 200, exporter.contentType, await exporter.write());
+  }
+
+  /** The user that keybearer runs as may read, and so may everyone with the token. null: it may. */
+  async #checkReader(req: IncomingMessage): Promise<string | null> {
+    const { peers, tokenHash } = this.#deps;
+    const expected = tokenHash();
+    const given = bearerToken(req.headers.authorization);
+    if (given !== null) {
+      if (expected !== null && isEqual(hashToken(given), expected)) return null;
+      return withNext({ problem: "this is not the token for metrics", next: advice.metricsToken() });
+    }
+    // Elsewhere the lookup takes every caller for the owner.
+    if (peers.supported && (await peers.of(req.socket)) === "ours") return null;
+    const problem = peers.supported
+      ? "another user of this machine needs the token for metrics"
+      : "this system does not show whose a connection is, so the token for metrics is needed";
+    return withNext({ problem, next: advice.metricsToken() });
+  }
+}
+
+function bearerToken(header: string | undefined): string | null {
+  return /^bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? (header === undefined ? null : "");
+}
+
+/** @param one hexadecimal, as long as the other. */
+function isEqual(one: string, other: string): boolean {
+  return timingSafeEqual(Buffer.from(one), Buffer.from(other));
+}
+
+function sendText(req: IncomingMessage, res: ServerResponse, status: number, text: string): void {
+  send(req, res, status, "text/plain; charset=utf-8", `${text}\n`);
+}
+
+function send(req: IncomingMessage, res: ServerResponse, status: number, type: string, text: string): void {
+  res.writeHead(status, {
+    "content-type": type,
+    "content-length": String(Buffer.byteLength(text)),
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+  });
+  res.end(req.method === "HEAD" ? undefined : text);
+  // An upload may still be arriving.
+  discardBody(req);
+}
+
+/** For bytes that are no request, or that ask for another protocol. */
+function refuseConnection(socket: Duplex): void {
+  // The refusal was written already, and the client still sends: destroying the socket now could lose it.
+  if (socket.writableEnded && !socket.destroyed) return;
+  socket.on("error", () => socket.destroy());
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  socket.write("HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+  endSoon(socket);
+}
+
+async function portTakenMessage({ address, port }: PortTaken): Promise<string> {
+  const by = await describePortOwner(port);
+  return `${address}, the address of the metrics, is taken by ${by}. stop it, or change metrics.listen in config.yaml`;
+}
