@@ -8,6 +8,7 @@ import type { add, list } from "./gateways.ts";
 import { programWith } from "./help/help.ts";
 import type { init } from "./init.ts";
 import { keysCommand } from "./keys.ts";
+import { metricsCommand } from "./metrics/command.ts";
 import { mirrorCommand } from "./mirror/command.ts";
 import { modelsCommand } from "./models.ts";
 import { notifyCommand } from "./notify/command.ts";
@@ -45,6 +46,7 @@ export function createProgram(): Command {
     eventsCommand(),
     mirrorCommand(),
     notifyCommand(),
+    metricsCommand(),
     serviceCommand(),
     logsCommand(),
     openCommand(),

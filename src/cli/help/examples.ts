@@ -128,6 +128,13 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     summary: "send a test to each channel, or to one",
     examples: ["keybearer notify test", "keybearer notify test desktop"],
   },
+  metrics: { examples: ["keybearer metrics token"] },
+  "metrics token": {
+    examples: [
+      "keybearer metrics token",
+      "keybearer metrics token | sudo tee /etc/prometheus/keybearer-token",
+    ],
+  },
   service: {
     summary: "start it at login and after a crash: install, status, logs",
     examples: ["keybearer service install", "keybearer service status", "keybearer help service logs"],
