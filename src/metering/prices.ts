@@ -75,6 +75,12 @@ export class Prices {
     return null;
   }
 
+  /** Whether both names mean the same model of the list. */
+  isSameModel(one: string, other: string): boolean {
+    const found = this.#find(one);
+    return found !== null && found === this.#find(other);
+  }
+
   #find(model: string): PricedModel | null {
     const remembered = this.#remembered.get(model);
     if (remembered !== undefined) return remembered;
