@@ -169,9 +169,19 @@ function readUsage(section: Section | null): Usage {
     keep: section.scalar("keep", parseDuration, DEFAULT_USAGE.keep),
     sync: section.scalar("sync", oneOf("normal", "full"), DEFAULT_USAGE.sync),
     project: section.scalar("project", oneOf("path", "name", "off"), DEFAULT_USAGE.project),
+    sameModels: readSameModels(section.section("same_models")),
   };
   section.finish();
   return Object.freeze(usage);
+}
+
+/** asked: answered, or a list of names that answer. */
+function readSameModels(section: Section | null): Usage["sameModels"] {
+  const models: Record<string, readonly string[]> = Object.create(null);
+  for (const asked of section?.entries().keys() ?? [])
+    models[asked] = section?.scalars(asked, plainText) ?? [];
+  section?.finish();
+  return Object.freeze(models);
 }
 
 function readLog(section: Section | null): Log {

@@ -260,6 +260,8 @@ export interface Usage {
    * Which folder the calling process works in: its whole path, its last part, or not at all. Default off: nothing is looked up.
    */
   readonly project: "path" | "name" | "off";
+  /** The names that may answer for a model without counting as another one, by the name asked for. Default none. */
+  readonly sameModels: Named<readonly string[]>;
 }
 
 export interface Log {
@@ -397,7 +399,12 @@ export const DEFAULT_PREFIX = "keybearer";
 
 export const DEFAULT_DRAIN = 10_000;
 
-export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * DAY_MS, sync: "normal", project: "off" });
+export const DEFAULT_USAGE: Usage = Object.freeze({
+  keep: 400 * DAY_MS,
+  sync: "normal",
+  project: "off",
+  sameModels: Object.freeze(Object.create(null)),
+});
 
 export const DEFAULT_LOG: Log = Object.freeze({ level: "info" });
 

@@ -43,6 +43,8 @@ export interface Series {
   readonly project: string;
   readonly branch: string;
   readonly token: string;
+  /** The model that answered, where its name is not the one asked for; see metering/same-model.ts. */
+  readonly answered: string;
 }
 
 export const SERIES = [
@@ -55,6 +57,7 @@ export const SERIES = [
   "project",
   "branch",
   "token",
+  "answered",
 ] as const satisfies readonly (keyof Series)[];
 
 /** The finished records of one series in one quarter hour, added up. */
@@ -77,9 +80,14 @@ export function emptyRollup(record: UsageRecord): Rollup {
     project: record.project ?? "",
     branch: record.branch ?? "",
     token: record.token ?? "",
+    answered: otherAnswered(record),
     sums: emptySums(),
     firstBytes: new Map(),
   };
+}
+
+function otherAnswered({ model, model_answered }: UsageRecord): string {
+  return model === null || model === model_answered ? "" : (model_answered ?? "");
 }
 
 /** The rollup of a single record. */

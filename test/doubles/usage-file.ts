@@ -43,7 +43,8 @@ export function recordsIn(folder: string): UsageRecord[] {
 
 const SERIES = `coalesce(tool, '') AS tool, coalesce(gateway, '') AS gateway, coalesce("group", '') AS "group",
   coalesce(key, '') AS key, coalesce(model, model_answered, '') AS model, coalesce(machine, '') AS machine,
-  coalesce(project, '') AS project, coalesce(branch, '') AS branch, coalesce(token, '') AS token`;
+  coalesce(project, '') AS project, coalesce(branch, '') AS branch, coalesce(token, '') AS token,
+  CASE WHEN model <> model_answered THEN model_answered ELSE '' END AS answered`;
 
 /** Of the endpoints that tests call. */
 const FREE = `endpoint LIKE '%/count_tokens' OR endpoint LIKE '%:countTokens' OR endpoint LIKE '/v1/files%'
@@ -63,7 +64,7 @@ const RECOUNTED = `SELECT ${SERIES}, started_at / 900000 AS quarter, sum(request
   total(reasoning_tokens) AS reasoning_tokens, total(list_microdollars) AS list_microdollars,
   total(cost_microdollars) AS cost_microdollars, total(billed_microdollars) AS billed_microdollars,
   count(billed_microdollars) AS billed_requests, count(first_byte_at) AS first_bytes
-  FROM usage.records WHERE "end" IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10`;
+  FROM usage.records WHERE "end" IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11`;
 
 type Row = Record<string, unknown>;
 

@@ -122,6 +122,7 @@ export const RECORD_SERIES: Readonly<Record<SeriesName, string>> = {
   project: "coalesce(project, '')",
   branch: "coalesce(branch, '')",
   token: "coalesce(token, '')",
+  answered: "CASE WHEN model <> model_answered THEN model_answered ELSE '' END",
 };
 
 /** How far the time in an id may be from the record's own: another machine's id has the time of that machine's clock. */

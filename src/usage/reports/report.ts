@@ -2,12 +2,14 @@ import type { Database } from "libsql";
 import { emptySums, SUMS } from "../rollups.ts";
 import { combined, type Interval, listIntervals, type Quarters } from "./calendar.ts";
 import { csvLine, plainDollars } from "./format.ts";
+import { countOtherModels, type OtherModel } from "./other-models.ts";
 import { buildConditions, type Filter, type SeriesName } from "./records.ts";
 import {
   addUp,
   cacheShare,
   extentOf,
   hasFewRecords,
+  rangeOf,
   splitPeriod,
   type Usage,
   type UsageRow,
@@ -42,6 +44,8 @@ export interface Report extends Usage {
   readonly rows: readonly UsageRow[];
   /** The intervals of a row's trend; empty if the rows themselves are days or hours. */
   readonly trend: readonly Interval[];
+  /** Answers of models with another name than was asked for. */
+  readonly otherModels: readonly OtherModel[];
   /** Requests that have not ended, or had not when keybearer was killed. They are in no row. */
   readonly inFlight: number;
   /** Whether first bytes are exact, or within 5 %. */
@@ -86,6 +90,7 @@ function read(db: Database, question: Question, now: number): Report {
     question,
     rows: usage.rows.map((row) => ({ ...row, names: listNames(row, by, intervals) })),
     trend: rowPerInterval ? [] : intervals,
+    otherModels: finish(countOtherModels(db, question, rangeOf(question, range))),
     inFlight: countInFlight(db, question),
     firstByteExact,
     lastRecord: lastRecordTime(db),
@@ -109,6 +114,7 @@ export function emptyReport(question: Question): Report {
     total: { names: [], interval: 0, sums: emptySums(), parts: new Map(), firstByte },
     unpriced: [],
     trend: [],
+    otherModels: [],
     inFlight: 0,
     firstByteExact: true,
     lastRecord: null,
@@ -174,6 +180,7 @@ export function reportJson(report: Report, zone: string): object {
     running: report.inFlight,
     first_byte_exact: report.firstByteExact,
     models_without_price: report.unpriced,
+    other_models: report.otherModels,
   };
 }
 

@@ -28,7 +28,7 @@ import {
  */
 
 /** How a period is read: whole quarter hours from the rollups, the rest from the records. */
-interface Range {
+export interface Range {
   /** Every quarter hour the period touches. */
   readonly outer: Quarters;
   /** The quarter hours that are in it as a whole. */
@@ -108,6 +108,11 @@ export function* addUp(db: Database, asked: SumsQuery): Generator<undefined, Usa
   };
 }
 
+/** The range as it is read: from the records as a whole, where the rollups do not have what a filter selects. */
+export function rangeOf(filter: Filter, range: Range): Range {
+  return selectsSessions(filter) ? withoutRollups({ filter, range }) : range;
+}
+
 /** Rollups do not know sessions. */
 function needsRecords({ filter, by }: Pick<SumsQuery, "filter" | "by">): boolean {
   return by.includes("session") || selectsSessions(filter);
@@ -118,7 +123,10 @@ function selectsSessions(filter: Filter | Selection): filter is Filter {
 }
 
 /** What a range selects, read from the records as a whole. */
-function withoutRollups({ filter: { period }, range: { outer } }: SumsQuery): Range {
+function withoutRollups({
+  filter: { period },
+  range: { outer },
+}: Pick<SumsQuery, "filter" | "range">): Range {
   const since = Math.max(period.since ?? 0, outer.from * QUARTER_MS);
   const until = Math.min(period.until ?? Number.POSITIVE_INFINITY, outer.to * QUARTER_MS);
   return { outer, inner: NOTHING, edges: since < until ? [{ since, until }] : [] };
@@ -194,7 +202,7 @@ function* addEdges(
   }
 }
 
-function widened({ since, until }: Period): Period {
+export function widened({ since, until }: Period): Period {
   return {
     since: since === null ? null : since - MAX_CLOCK_DIFFERENCE_MS,
     until: until === null ? null : until + MAX_CLOCK_DIFFERENCE_MS,
