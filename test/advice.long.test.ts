@@ -567,6 +567,10 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
     title:
       "if tail missed more records than it prints later, it shows the newest and says how to get the rest",
   },
+  acknowledgeModel: {
+    file: "cli/usage-models.test.ts",
+    title: "usage names the models that answered instead of others, until they are acknowledged",
+  },
   metricsToken: {
     file: "metrics/token.test.ts",
     title: "the token that metrics token makes is printed once, and reads the metrics",

@@ -63,6 +63,7 @@ export function formatStatus(status: Status, now: number, width: number): string
     ...withNote(toolTable(tools, now, width)),
     ...gateways.flatMap((gateway) => gatewayProblem(gateway, now, width)),
     ...tools.flatMap((tool) => toolProblem(tool, now, width)),
+    ...tools.flatMap((tool) => otherModelLines(tool, width)),
     ...keyChanges.flatMap((change) => ["", keyChange(change, width)]),
   ];
   if (consoles.length > 0) lines.push("", ...consoles.map((console) => formatConsole(console, now, width)));
@@ -129,6 +130,18 @@ function toolProblem(tool: ToolStatus, now: number, width: number): string[] {
     lines.push(wrap(`  it says: ${refused.words.replace(/\s+/g, " ").slice(0, 160)}`, width));
   if (next !== null) lines.push(wrap(`  → ${next}`, width));
   return lines;
+}
+
+/** codex: 12 of 340 since the start were answered by another model: gpt-5.1 → gpt-5.1-mini */
+function otherModelLines({ name, models_answered: models = null }: ToolStatus, width: number): string[] {
+  const first = models?.pairs[0];
+  if (models === null || first === undefined) return [];
+  const { answered, other, pairs } = models;
+  const more = pairs.length > 1 ? ` and ${count(pairs.length - 1, "other pair")}` : "";
+  const were = other === 1 ? "was" : "were";
+  const what = `${name}: ${exact(other)} of ${exact(answered)} since the start ${were} answered by another model: ${first.asked} → ${first.answered}${more}`;
+  const next = `if it is the same model: ${advice.acknowledgeModel(first.asked, first.answered)}`;
+  return ["", formatNote({ what, next }, width)];
 }
 
 function keyChange({ tool, why, next }: KeyChangeStatus, width: number): string {

@@ -11,6 +11,7 @@ import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { NotifyStatus } from "../notify/status.ts";
 import type { GatewayCondition, GatewayHealth } from "../proxy/gateway-health.ts";
 import type { KeyHealth } from "../proxy/key-health/key-health.ts";
+import type { OtherModels } from "../proxy/other-models.ts";
 import type { Shared } from "../shared/shared.ts";
 import type { SharedStatus } from "../shared/status.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
@@ -183,6 +184,7 @@ interface StatusDeps {
   readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
   readonly shared: Pick<Shared, "status" | "listParts">;
   readonly notify: NotifyStatus;
+  readonly otherModels: Pick<OtherModels, "status">;
   readonly dashboard: DashboardStatus;
   readonly metrics: MetricsStatus | null;
   readonly keyChanges: readonly KeyChangeStatus[];
@@ -201,6 +203,7 @@ export async function readStatus(deps: StatusDeps): Promise<Status> {
     limiter,
     shared: deps.shared,
     mirror: deps.mirror,
+    otherModels: deps.otherModels,
     config: snapshot.config,
     now: clock.now(),
   };

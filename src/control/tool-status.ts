@@ -13,6 +13,7 @@ import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { CauseDetail, CauseName } from "../proxy/key-health/cause.ts";
 import type { KeyHealth } from "../proxy/key-health/key-health.ts";
 import type { KeyPause, KeyRefusal, KeySummary } from "../proxy/key-health/key-problem.ts";
+import type { OtherModelStatus, OtherModels } from "../proxy/other-models.ts";
 import type { MachinePart } from "../shared/limits.ts";
 import type { Shared } from "../shared/shared.ts";
 import type { Journal } from "../usage/journal/journal.ts";
@@ -59,6 +60,11 @@ export interface ToolStatus {
   readonly expires: number | null;
   /** What the gateway's console says about the key; null: unknown. */
   readonly console: ToolConsoleFacts | null;
+  /**
+   * How often another model answered than the one asked for, since the start; null: no answer has named one. A daemon from
+   * before an update says nothing about it.
+   */
+  readonly models_answered?: OtherModelStatus | null;
 }
 
 /** How the gateway refuses a key. Times are in milliseconds UTC. */
@@ -103,12 +109,13 @@ export interface ToolStatusDeps {
   readonly limiter: Pick<Limiter, "levels">;
   readonly shared: Pick<Shared, "listParts">;
   readonly mirror: Pick<Mirror, "factsOf" | "canChangeKeys">;
+  readonly otherModels: Pick<OtherModels, "status">;
   readonly config: Pick<Config, "gateways">;
   readonly now: number;
 }
 
 export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): ToolStatus {
-  const { keyHealth, journal, limiter, shared, mirror } = deps;
+  const { keyHealth, journal, limiter, shared, mirror, otherModels } = deps;
   const { name } = tool;
   const levels = limiter.levels(tool);
   const limits = limitStatuses(levels, (level) => shared.listParts(name, level));
@@ -131,6 +138,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
     running: levels.inFlight,
     waiting: levels.waiting,
     expires: tool.expires,
+    models_answered: otherModels.status(name),
   };
 }
 
@@ -165,6 +173,7 @@ export function toolStatusOffline(tool: Tool, config: Config, now: number): Tool
     waiting: 0,
     expires: tool.expires,
     console: null,
+    models_answered: null,
   };
 }
 

@@ -70,6 +70,8 @@ export const advice = {
   usageByModel: () => "keybearer usage --by model",
   usageTail: () => "keybearer usage tail",
   usageExport: (since: string) => `keybearer usage export --since ${since}`,
+  acknowledgeModel: (asked: string, answered: string) =>
+    `keybearer usage ack-model ${asArguments(asked, answered)}`,
   metricsToken: () => "keybearer metrics token",
   usageRebuild: () => "keybearer usage rebuild",
 
@@ -122,6 +124,12 @@ export function withConfig(
   { explicit, config }: Pick<Paths, "explicit" | "config">,
 ): string {
   return explicit ? `${command} --config ${quoteForShell(config)}` : command;
+}
+
+/** Names that a gateway chose: one that looks like an option is none. */
+function asArguments(...names: readonly string[]): string {
+  const words = names.map(quoteForShell).join(" ");
+  return names.some((name) => name.startsWith("-")) ? `-- ${words}` : words;
 }
 
 /** null: the tool's name says which client it is. */

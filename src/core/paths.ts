@@ -22,6 +22,8 @@ export interface Paths {
   readonly mirror: string;
   /** When each token was last used. */
   readonly tokenUses: string;
+  /** Which models answered instead of others, as far as that was reported. */
+  readonly otherModels: string;
   /** The sessions of console logins. */
   readonly consoles: string;
   /** When gateways were asked about keys, see KeyCallBudgets. */
@@ -75,6 +77,7 @@ export function findPaths(options: PathOptions): Paths {
     index: join(state, "index.db"),
     mirror: join(state, "mirror.db"),
     tokenUses: join(state, "token-uses.json"),
+    otherModels: join(state, "other-models.json"),
     consoles: join(state, "consoles.json"),
     keyCalls: join(state, "key-calls.json"),
     keyChanges: join(state, "key-changes.json"),

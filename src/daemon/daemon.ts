@@ -84,8 +84,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const services = createServices({ version: runningVersion, paths, env, clock }, keys, opened, shutdown);
   const { ticker, upstream, outages, gatewayHealth, keyHealth } = services;
   const { reload, snapshot, isSandbox, limiter, shared, usage, journal, prices, inFlight, bodies } = services;
-  const { mirror, metrics, actions, lifecycle, tokenUses, prober, notifier, tail } = services;
-  const { events, eventWatch } = services;
+  const { mirror, otherModels, metrics, actions, lifecycle, tokenUses, prober, tail } = services;
+  const { events, eventWatch, notifier } = services;
   const drain = new Drain({ clock, log, port, inFlight });
   const freeMemory = new FreeMemory(clock);
 
@@ -108,6 +108,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       mirror,
       shared,
       notify: notifier.status(),
+      otherModels,
       dashboard: dashboard.status(),
       metrics: metrics.status(),
       keyChanges: lifecycle.unfinished(),
@@ -187,6 +188,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     journal,
     keyHealth,
     gatewayHealth,
+    otherModels,
     isStopping: () => drain.leftSeconds() !== null,
     isSandbox,
     isFollowed: () => tail.isFollowed(),

@@ -19,6 +19,7 @@ import { systemDesktop } from "../notify/desktop.ts";
 import { Notifier } from "../notify/notifier.ts";
 import { GatewayHealth } from "../proxy/gateway-health.ts";
 import { KeyHealth } from "../proxy/key-health/key-health.ts";
+import { OtherModels } from "../proxy/other-models.ts";
 import { Outages } from "../proxy/outages.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
@@ -92,6 +93,14 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   const usageServices = openUsageServices(paths, clock, ticker, log, limiter, () => snapshot().config);
   const { usage, journal, prices, inFlight, bodies } = usageServices;
   shutdown.add("close the usage log", () => closeUsageServices(usageServices));
+  const otherModels = new OtherModels({
+    file: paths.otherModels,
+    log,
+    prices,
+    config: () => snapshot().config,
+    report: () => {},
+  });
+  shutdown.add("write which models answered", () => otherModels.stop());
   shutdown.add("leave the shared store", () => shared.stop());
 
   // The consoles, and the keys that are changed through them.
@@ -205,6 +214,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     bodies,
     mirror,
     actions,
+    otherModels,
     metrics,
     lifecycle,
     startLifecycle,

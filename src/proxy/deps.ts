@@ -15,6 +15,7 @@ import type { GatewayHealth } from "./gateway-health.ts";
 import type { InFlight } from "./in-flight.ts";
 import type { Cause } from "./key-health/cause.ts";
 import type { KeyHealth } from "./key-health/key-health.ts";
+import type { OtherModels } from "./other-models.ts";
 import type { Outages } from "./outages.ts";
 import type { ProjectLookup } from "./projects.ts";
 import type { HeadCache } from "./request-head.ts";
@@ -46,6 +47,7 @@ export interface ProxyDeps {
   readonly journal: Journal;
   readonly keyHealth: KeyHealth;
   readonly gatewayHealth: GatewayHealth;
+  readonly otherModels: Pick<OtherModels, "note">;
   readonly isStopping: () => boolean;
   /** The gateway is the embedded sandbox, and responses say so. */
   readonly isSandbox: () => boolean;

@@ -38,6 +38,9 @@ export function settle(call: Call, ended: Outcome, deps: ProxyDeps): void {
   attempt("the memory of its body is still taken", () => deps.bodies.release(call));
   attempt("what it showed of its gateway is lost", () => noteGateway(call, outcome, deps));
   attempt("what it showed of its key is lost", () => noteKey(call, outcome, deps));
+  attempt("which model answered is not noted", () => {
+    if (call.tool !== null) deps.otherModels.note(call.tool.name, closing.model, closing.model_answered);
+  });
   const code = unsentCode(call, outcome);
   let isCounted = false;
   if (code !== null)

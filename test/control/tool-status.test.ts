@@ -47,6 +47,7 @@ function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
     limiter: { levels: () => ({ levels, neededAllowances: { requests: 60 }, inFlight: 3, waiting: 2 }) },
     shared: { listParts: () => [] },
     mirror: NO_MIRROR,
+    otherModels: { status: () => null },
     config,
     now: NOW,
     ...more,

@@ -45,6 +45,8 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
     log: quietLog(lines),
     keyHealth: { settle: () => {} },
     gatewayHealth: { note: () => {} },
+    otherModels: { note: () => {} },
+    metrics: () => null,
     journal: { close: (_id: string, closing: Closing) => closings.push(closing) },
     prices: { findPrice: () => null },
     limiter: {

@@ -95,6 +95,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     ],
   },
   "usage show": { examples: ["keybearer usage show last", "keybearer usage show 01JC8 --json"] },
+  "usage ack-model": { examples: ["keybearer usage ack-model gpt-5.1 gpt-5.1-mini"] },
   "usage rebuild": { examples: ["keybearer usage rebuild"] },
   "usage tail": { examples: ["keybearer usage tail", "keybearer usage tail -n 0 --json"] },
   sessions: { examples: ["keybearer sessions", "keybearer sessions show 3f2a91c0"] },

@@ -1,4 +1,5 @@
 import { Command, Option } from "commander";
+import type { AckModelOptions } from "./ack-model.ts";
 import type { ExportOptions } from "./export.ts";
 import type { ReportOptions } from "./report.ts";
 
@@ -42,6 +43,16 @@ export function usageCommand(): Command {
     .addOption(new Option("-n, --lines <count>", "begin with this many past requests").default("10"))
     .option("--json", "one record per line")
     .action(async (options: { lines: string; json?: boolean }) => (await import("./tail.ts")).tail(options));
+  usage
+    .command("ack-model")
+    .summary("one model's answers count as another's")
+    .description("from now on, answers of the second model count as those of the first, which was asked for")
+    .argument("<asked>", "the model that was asked for")
+    .argument("<answered>", "the model that answered")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
+    .action(async (asked: string, answered: string, options: AckModelOptions) =>
+      (await import("./ack-model.ts")).ackModel(asked, answered, options),
+    );
   usage
     .command("rebuild")
     .description("rebuild the index that reports read, from the usage log")

@@ -1,10 +1,15 @@
+import { loadConfig } from "../../config/load.ts";
 import { isDaemonListening } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { type Failed, failed } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
+import type { Paths } from "../../core/paths.ts";
 import { costInWords, dollars, exact, HOUR_MS, localTime, MINUTE_MS } from "../../core/units.ts";
+import { Prices, readPriceTable } from "../../metering/prices.ts";
+import { ModelComparison } from "../../metering/same-model.ts";
 import { offsetName, startOfDay } from "../../usage/reports/calendar.ts";
 import { count, jsonText, short } from "../../usage/reports/format.ts";
+import type { OtherModel } from "../../usage/reports/other-models.ts";
 import {
   DIMENSIONS,
   type Dimension,
@@ -63,7 +68,8 @@ export async function report(options: ReportOptions): Promise<void> {
     const resolved = await resolveFilter(question, db, paths, machine);
     if (!resolved.ok) return fail(resolved.problem, EXIT.failed);
     const report = readReport(db, resolved.filter, now);
-    const found = machine === null ? report : withThisMachine(report, machine);
+    const named = machine === null ? report : withThisMachine(report, machine);
+    const found = { ...named, otherModels: await onlyOtherModels(named.otherModels, paths) };
     const comparison = options.today ? finish(compareToday(db, resolved.filter, now)) : null;
     const isServed = found.inFlight > 0 && (await isDaemonListening(paths.socket));
     printReport(found, comparison, options, now, isServed);
@@ -140,10 +146,22 @@ function last24Hours(now: number): number {
   return new Date(now - 23 * HOUR_MS).setMinutes(0, 0, 0);
 }
 
+/** Without those that are the same model by another name. */
+async function onlyOtherModels(named: readonly OtherModel[], paths: Paths): Promise<readonly OtherModel[]> {
+  // Most often there are none, and neither config.yaml nor the list of prices is needed.
+  if (named.length === 0) return named;
+  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const same = config?.usage.sameModels ?? {};
+  const comparison = new ModelComparison(new Prices(readPriceTable()));
+  return named.filter(({ asked, answered }) => !comparison.isSame(asked, answered, same));
+}
+
 /** `isServed`: a daemon runs. Without one no request can be in flight. */
 export function formatReport(found: Report, now: number, screen: Screen, isServed: boolean): string {
   const isEmpty = found.rows.length === 0;
-  const notes = isEmpty ? [emptyNote(found)] : [...totalNotes(found), ...endNotes(found)];
+  const notes = isEmpty
+    ? [emptyNote(found)]
+    : [...totalNotes(found), ...endNotes(found), ...otherModelNotes(found)];
   if (found.inFlight > 0) notes.push(inFlightNote(found, isServed));
   const parts = [
     wrap(formatTitle(found), screen.width),
@@ -231,6 +249,29 @@ function endNotes({ total: { sums } }: Report): string[] {
     ...(sums.interrupted > 0 ? [`${exact(sums.interrupted)} interrupted`] : []),
   ];
   return parts.length === 0 ? [] : [parts.join(", ")];
+}
+
+const MAX_MODEL_PAIRS = 3;
+
+/** 12 of 340 were answered by another model: gpt-5.1 → gpt-5.1-mini */
+function otherModelNotes({ otherModels, total, question }: Report): string[] {
+  const [first] = otherModels;
+  if (first === undefined) return [];
+  const requests = otherModels.reduce((sum, pair) => sum + pair.requests, 0);
+  const tools = new Set(otherModels.map(({ tool }) => tool));
+  const pairs = otherModels.slice(0, MAX_MODEL_PAIRS).map(({ tool, asked, answered, requests: some }) => {
+    const whose = tools.size > 1 || question.tools.length !== 1 ? `${tool}: ` : "";
+    return `${whose}${asked} → ${answered}${otherModels.length > 1 ? ` (${exact(some)})` : ""}`;
+  });
+  const rest = otherModels.length - pairs.length;
+  if (rest > 0) pairs.push(`and ${rest} more`);
+  const were = requests === 1 ? "was" : "were";
+  return [
+    printable(
+      `${exact(requests)} of ${exact(total.sums.requests)} ${were} answered by another model: ${pairs.join(", ")}`,
+    ),
+    `→ if it is the same model: ${printable(advice.acknowledgeModel(first.asked, first.answered))}`,
+  ];
 }
 
 function inFlightNote({ inFlight }: Report, isServed: boolean): string {
