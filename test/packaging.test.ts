@@ -74,6 +74,11 @@ t.test("the lookup of projects is loaded only when a configuration asks for it",
   t.notOk(files.has(fileWith("src/proxy/projects.ts")));
 });
 
+t.test("prom-client is loaded only when a configuration asks for metrics", async (t) => {
+  t.notOk(packagesWith(fileWith("src/daemon/daemon.ts")).has("prom-client"));
+  t.ok(packagesWith(fileWith("src/metrics/exporter.ts")).has("prom-client"));
+});
+
 t.test("package.json publishes the program and the service's files, and dist has no sources", async (t) => {
   const { files } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
   t.same(files, ["dist", "service", "config.example.yaml", "NOTICE"]);

@@ -71,7 +71,7 @@ t.test("every command's help fits a screen, has an example, and is also printed 
       "": 28,
       "tools add": 39,
       "tools rotate": 27,
-      usage: 28,
+      usage: 29,
     };
     const max = longer[path] ?? 23;
     t.ok(out.trimEnd().split("\n").length <= max, `${path} fits a screen`);
@@ -130,7 +130,7 @@ t.test("wrong usage names the right form and where to read on", async (t) => {
     ["config edti", [/unknown command 'edti'/, /→ keybearer config edit$/m]],
     ["status --josn", [/unknown option '--josn'/, /Did you mean --json\?/]],
     ["tools list --josn", [/unknown option '--josn'/, /Did you mean --json\?/]],
-    ["usage foo", [/unknown command 'foo'\. there are: export, show, tail, rebuild/]],
+    ["usage foo", [/unknown command 'foo'\. there are: export, show, tail, ack-model,\s+rebuild/]],
     ["tools token", [/missing required argument 'tool'/, /usage: keybearer tools token \[options\] <tool>/]],
     ["tools token", [/→ keybearer help tools token$/m]],
     ["usage --jsn", [/unknown option '--jsn'/, /Did you mean --json\?/, /usage: keybearer usage/]],

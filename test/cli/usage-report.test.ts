@@ -92,7 +92,7 @@ t.test("--json has a shape that programs can rely on, and exact numbers", async 
   };
   t.same(Object.keys(report), [
     ...["since", "until", "zone", "by", "rows", "total", "running"],
-    ...["first_byte_exact", "models_without_price"],
+    ...["first_byte_exact", "models_without_price", "other_models"],
   ]);
   t.same(report.rows[0], { tool: "codex", day: "2026-11-01", ...numbers });
   t.match(report.rows[1], { tool: null, requests: 1, refused: 1 });
@@ -358,7 +358,7 @@ t.test("wrong usage is named, with what would be right", async (t) => {
   const home = await newHome(t);
   const mistakes: [string[], RegExp][] = [
     [["usage", "--by", "week"], /"week" is not one of/],
-    [["usage", "codex"], /unknown command 'codex'.*export, show, tail, rebuild/],
+    [["usage", "codex"], /unknown command 'codex'.*export, show, tail, ack-model,\s+rebuild/],
     [["usage", "export", "--jsonl", "--csv"], /not several/],
     [["usage", "show", "abc"], /too short/],
     [["usage", "tail", "-n", "many"], /whole number/],
