@@ -3,6 +3,7 @@ import type { ShownVerdict } from "../mirror/verdict.ts";
 import type { Call } from "../proxy/call.ts";
 import type { Closing } from "../usage/record.ts";
 import { addGauges, createRowCounter, type GaugeDeps } from "./gauges.ts";
+import { Operations } from "./operations.ts";
 import { RequestCounts } from "./request-counts.ts";
 
 /** All metrics. They count from when this is made, which is the start of the daemon or of `metrics:`. */
@@ -10,6 +11,7 @@ export class Exporter {
   readonly contentType: string;
   readonly #registry = new Registry();
   readonly #requests: RequestCounts;
+  readonly #operations = new Operations();
   readonly #rows: Counter;
   #writing: Promise<string> | null = null;
 
@@ -22,6 +24,7 @@ export class Exporter {
 
   countRequest(call: Call, closing: Closing): void {
     this.#requests.count(call, closing);
+    this.#operations.observe(call, closing);
   }
 
   countRows(gateway: string, counts: Readonly<Partial<Record<ShownVerdict, number>>>): void {
@@ -30,9 +33,13 @@ export class Exporter {
 
   /** The text of a scrape. Scrapes at the same time share one. */
   write(): Promise<string> {
-    this.#writing ??= this.#registry.metrics().finally(() => {
+    this.#writing ??= this.#writeAll().finally(() => {
       this.#writing = null;
     });
     return this.#writing;
+  }
+
+  async #writeAll(): Promise<string> {
+    return `${await this.#registry.metrics()}\n${this.#operations.write()}`;
   }
 }

@@ -1,13 +1,10 @@
-import { STATUS_CODES } from "node:http";
-import { Counter, Histogram, type Registry } from "prom-client";
-import type { Protocol } from "../core/refusal.ts";
-import type { Metering } from "../metering/protocols.ts";
+import { Counter, type Registry } from "prom-client";
 import type { Call } from "../proxy/call.ts";
 import type { Closing, RecordEnd } from "../usage/record.ts";
-import { BoundedNames, OTHER } from "./bounded.ts";
+import { BoundedNames } from "./bounded.ts";
 
 /** A client chooses the name of a model, so a tool has so many, and every further one is `other`. */
-export const MAX_MODELS = 100;
+const MAX_MODELS = 100;
 
 /** The finished requests of one tool, gateway and model. */
 interface Series {
@@ -30,8 +27,11 @@ class ToolCounts {
   readonly refusals = new Map<string, number>();
 
   find(gateway: string, model: string): Series {
-    const ofGateway = this.#series.get(gateway) ?? new Map<string, Series>();
-    this.#series.set(gateway, ofGateway);
+    let ofGateway = this.#series.get(gateway);
+    if (ofGateway === undefined) {
+      ofGateway = new Map();
+      this.#series.set(gateway, ofGateway);
+    }
     let series = ofGateway.get(model);
     if (series === undefined) {
       const ends = new Map<RecordEnd, number>();
@@ -46,47 +46,18 @@ class ToolCounts {
   }
 }
 
-/** Buckets of the OpenTelemetry conventions for GenAI clients. */
-const TOKEN_BUCKETS = Array.from({ length: 14 }, (_, power) => 4 ** power);
-const SECONDS_BUCKETS = Array.from({ length: 14 }, (_, power) => 2 ** power / 100);
-
-const OPERATION_LABELS = [
-  "gen_ai_operation_name",
-  "gen_ai_provider_name",
-  "gen_ai_request_model",
-  "gen_ai_response_model",
-] as const;
-
 /**
  * Counts finished requests, by the values of their records. A later correction from a console changes the record but not
  * these counters: a counter that falls would look like a restart.
  *
- * The counters are plain numbers until somebody reads them. Counting with prom-client itself costs 1 µs for each counter of a
- * request, and a request has six.
+ * They are plain numbers until somebody reads them: prom-client takes several microseconds for each counter of a request, and a
+ * request has six.
  */
 export class RequestCounts {
   readonly #tools = new Map<string, ToolCounts>();
-  /** Of the conventions' histograms, whose labels do not include the tool. */
-  readonly #modelPairs = new BoundedNames(MAX_MODELS);
-  readonly #tokenUsage: Histogram;
-  readonly #duration: Histogram;
 
   constructor(registry: Registry) {
     this.#addCounters(registry);
-    this.#tokenUsage = new Histogram({
-      name: "gen_ai_client_token_usage",
-      help: "Tokens of a finished request; cached input is input, reasoning is output.",
-      labelNames: [...OPERATION_LABELS, "gen_ai_token_type"],
-      buckets: TOKEN_BUCKETS,
-      registers: [registry],
-    });
-    this.#duration = new Histogram({
-      name: "gen_ai_client_operation_duration_seconds",
-      help: "Time from the connection to the gateway to the end of its response.",
-      labelNames: [...OPERATION_LABELS, "error_type"],
-      buckets: SECONDS_BUCKETS,
-      registers: [registry],
-    });
   }
 
   /** Called once for each request that has ended. */
@@ -103,7 +74,6 @@ export class RequestCounts {
     series.output += closing.output_tokens ?? 0;
     const cost = closing.cost_microdollars;
     if (cost !== null) series.microdollars = (series.microdollars ?? 0) + cost;
-    this.#observeOperation(call, closing);
   }
 
   #tool(name: string): ToolCounts {
@@ -113,31 +83,6 @@ export class RequestCounts {
       this.#tools.set(name, tool);
     }
     return tool;
-  }
-
-  #observeOperation({ metering, protocol, endpoint }: Call, closing: Closing): void {
-    const { sent_at: sentAt, ended_at: endedAt } = closing;
-    const operation = operationName(metering, endpoint);
-    if (operation === null || sentAt === null || endedAt === null) return;
-    const pair = `${closing.model ?? ""}\n${closing.model_answered ?? ""}`;
-    const isListed = this.#modelPairs.label(pair) !== OTHER;
-    const labels: Record<string, string> = {
-      gen_ai_operation_name: operation,
-      gen_ai_provider_name: PROVIDERS[protocol],
-    };
-    // A label that is not there is what the conventions want for a value that is not known.
-    if (closing.model !== null) labels.gen_ai_request_model = isListed ? closing.model : OTHER;
-    if (closing.model_answered !== null)
-      labels.gen_ai_response_model = isListed ? closing.model_answered : OTHER;
-    const error = errorType(closing);
-    const seconds = Math.max(0, endedAt - sentAt) / 1000;
-    this.#duration.observe(error === null ? labels : { ...labels, error_type: error }, seconds);
-    const { input_tokens: input, output_tokens: output } = closing;
-    if (input !== null) {
-      const whole = input + (closing.cache_read_tokens ?? 0) + (closing.cache_write_tokens ?? 0);
-      this.#tokenUsage.observe({ ...labels, gen_ai_token_type: "input" }, whole);
-    }
-    if (output !== null) this.#tokenUsage.observe({ ...labels, gen_ai_token_type: "output" }, output);
   }
 
   #addCounters(registry: Registry): void {
@@ -200,36 +145,4 @@ export class RequestCounts {
       },
     });
   }
-}
-
-const PROVIDERS: Readonly<Record<Protocol, string>> = {
-  openai: "openai",
-  messages: "anthropic",
-  gemini: "gcp.gemini",
-};
-
-/** The conventions' name for what was asked; null: they have none, or it is not billed by tokens. */
-function operationName(metering: Metering | null, endpoint: string): string | null {
-  switch (metering) {
-    case "chat":
-    case "responses":
-    case "messages":
-      return "chat";
-    case "completions":
-      return "text_completion";
-    case "embeddings":
-      return "embeddings";
-    case "gemini":
-      return /embedContents?$/i.test(endpoint) ? "embeddings" : "generate_content";
-    default:
-      return null;
-  }
-}
-
-/** null: it went well. A gateway chooses its statuses, so only those of HTTP are listed. */
-function errorType({ status, end, cause }: Closing): string | null {
-  if (end !== "complete") return end;
-  if (cause !== null) return cause;
-  if (status === null || status < 400) return null;
-  return status in STATUS_CODES ? String(status) : OTHER;
 }
