@@ -73,7 +73,7 @@ export class Metrics {
 
   async #open({ listen }: MetricsConfig): Promise<void> {
     if (this.#exporter === null) {
-      // Loaded on first use: prom-client takes 2 MB.
+      // Loaded on first use: prom-client takes 9 MB.
       const { Exporter } = await import("./exporter.ts");
       this.#exporter = new Exporter(this.#deps);
     }

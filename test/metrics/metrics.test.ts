@@ -2,11 +2,17 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { connect } from "node:net";
 import t, { type Test } from "tap";
+import { formatStatus } from "../../src/cli/status.ts";
 import type { Status } from "../../src/control/status.ts";
+import type { PeerLookup } from "../../src/core/peer-user.ts";
 import { makeToken } from "../../src/core/token.ts";
+import type { Exporter } from "../../src/metrics/exporter.ts";
+import { MetricsServer } from "../../src/metrics/server.ts";
+import { command } from "../doubles/command.ts";
 import { canaryKey, type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { freePort, listen } from "../doubles/listen.ts";
 import { asOtherUser, cannotBeOtherUser } from "../doubles/other-user.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
 import { until } from "../doubles/until.ts";
 import { findFaults, parseScrape, type Sample } from "./scrape.ts";
 
@@ -251,6 +257,10 @@ t.test("a port that is taken is reported, and opened once it is free", async (t)
   const under = await start(t, `{ listen: "127.0.0.1:${port}" }`);
   const { metrics } = await under.daemon.status();
   t.match(metrics, { address: null, why: new RegExp(`127.0.0.1:${port}.*taken.*metrics.listen`) });
+  t.match(formatStatus(await under.daemon.status(), Date.now(), 500), /metrics: not open; .*taken/);
+  const doctor = await command(t, under.home, ["doctor", "--json"]);
+  const { findings } = JSON.parse(doctor.stdout) as { findings: { id: string; what: string }[] };
+  t.match(findings.find(({ id }) => id === "metrics")?.what, /cannot be read: .*taken/);
   t.equal((await under.chat("priced")).status, 200, "tools are served");
   blocker.close();
   await once(blocker, "close");
@@ -358,6 +368,23 @@ t.test("a wrong token is refused even to the owner, and no token is not", async 
     401,
     "it is no token of a tool",
   );
+});
+
+t.test("where the user of a connection cannot be found, everyone needs the token", async (t) => {
+  const server = new MetricsServer({
+    log: quietLog([]),
+    peers: { supported: false, of: async () => "ours" } as unknown as PeerLookup,
+    tokenHash: () => metricsToken.hash.slice("sha256:".length),
+    exporter: { contentType: "text/plain", write: async () => "all metrics\n" } as unknown as Exporter,
+  });
+  await server.open({ host: "127.0.0.1", port: 0 });
+  t.teardown(() => server.close());
+  const none = await fetch(server.url);
+  t.equal(none.status, 401);
+  t.equal(none.headers.get("www-authenticate"), "Bearer");
+  t.match(await none.text(), /does not show whose.*keybearer metrics token/);
+  const authorized = { headers: { authorization: `Bearer ${metricsToken.token}` } };
+  t.equal(await (await fetch(server.url, authorized)).text(), "all metrics\n");
 });
 
 t.test("another user reads with the token only", { skip: cannotBeOtherUser() }, async (t) => {
