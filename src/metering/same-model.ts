@@ -57,9 +57,9 @@ export function isSameName(one: string, other: string): boolean {
 
 /** anthropic/, models/, publishers/google/models/, and Bedrock's us.anthropic. */
 const IN_FRONT = /^(?:.*\/|(?:[a-z]{2,8}\.)?anthropic\.)/;
-/** -20250929, -2025-08-07, -08-07, -0905, @20250929, @latest, -latest. */
+/** -20250929, -2025-08-07, -2025-08, -08-07, -0905, @20250929, @latest, -latest. */
 const AT_END =
-  /(?:-20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])|-(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])|@.*|-latest)$/;
+  /(?:-20\d\d-?(?:0[1-9]|1[0-2])(?:-?(?:0[1-9]|[12]\d|3[01]))?|-(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])|@.*|-latest)$/;
 
 function bareName(name: string): string {
   return normalizeName(name.trim()).replace(IN_FRONT, "").replace(AT_END, "");

@@ -73,7 +73,8 @@ function week(): UsageRecord[] {
 }
 
 function format(report: Report, width: number, utf8 = true): string {
-  return formatReport(report, NOW, { width, utf8 }, true);
+  // The models of these records are those of any record.
+  return formatReport({ ...report, otherModels: [] }, NOW, { width, utf8 }, true);
 }
 
 const AFTERWARDS = `1 refused by keybearer, 1 failed at the gateway, 1 canceled by the tool

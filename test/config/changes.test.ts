@@ -32,7 +32,7 @@ const CHANGES: readonly (readonly [before: string, after: string, ...expectedCha
   [
     top(""),
     top("usage: { sync: full }"),
-    'usage {"keep":34560000000,"sync":"normal","project":"off"} → {"keep":34560000000,"sync":"full","project":"off"}',
+    'usage {"keep":34560000000,"sync":"normal","project":"off","sameModels":{}} → {"keep":34560000000,"sync":"full","project":"off","sameModels":{}}',
   ],
   [
     top(""),

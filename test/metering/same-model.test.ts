@@ -11,6 +11,7 @@ const SAME = [
   ["gpt-4o", "gpt-4o-2024-08-06"],
   ["gpt-5-codex", "gpt-5-codex-2025-09-15"],
   ["o3", "o3-2025-04-16"],
+  ["house-model", "house-model-2026-08"],
   ["gpt-5-high", "gpt-5-2025-08-07"],
   ["claude-sonnet-4-5", "claude-sonnet-4-5-20250929"],
   ["claude-sonnet-4-5[1m]", "claude-sonnet-4-5-20250929"],

@@ -295,9 +295,9 @@ t.test("a reading is done in many small steps, however many rollups and series t
   // One series with a rollup in every quarter hour, and many series with one rollup each.
   const fill = (count: number, quarter: string, model: string) =>
     writing.db.exec(
-      `INSERT INTO usage.rollups (quarter, tool, gateway, "group", key, model, machine, project, branch, token, first_bytes, ${SUMS.join(", ")})
+      `INSERT INTO usage.rollups (quarter, tool, gateway, "group", key, model, machine, project, branch, token, answered, first_bytes, ${SUMS.join(", ")})
        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${count})
-       SELECT ${quarter}, 'codex', 'main', 'coding', 'key', ${model}, '', '', '', '', '', ${SUMS.map(() => "1").join(", ")} FROM n`,
+       SELECT ${quarter}, 'codex', 'main', 'coding', 'key', ${model}, '', '', '', '', '', '', ${SUMS.map(() => "1").join(", ")} FROM n`,
     );
   fill(60_000, `${first} + i`, "'busy'");
   fill(500, String(first), "'model-' || i");
