@@ -12,7 +12,6 @@ import { ROOT } from "./doubles/paths.ts";
 const MODULES: Readonly<Record<string, string>> = {
   core: "what everything uses: clock, errors, secrets, paths, log",
   config: "config.yaml: schema, parser, problems, snapshot, watching and editing the file",
-  events: "what the owner should know: what happened, and what to do about it",
   keys: "where keys come from and where they may go: sources, keychains, keyring, trust",
   limits: "whether a request may go: windows, counters, queue, limiter",
   metering: "bytes in, tokens and money out: protocols, SSE, usage, prices",

@@ -86,6 +86,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const { reload, snapshot, isSandbox, limiter, shared, usage, journal, prices, inFlight, bodies } = services;
   const { mirror, otherModels, metrics, actions, lifecycle, tokenUses, prober, tail } = services;
   const { events, eventWatch, notifier } = services;
+  events.onEvent(notifier.notify);
   const drain = new Drain({ clock, log, port, inFlight });
   const freeMemory = new FreeMemory(clock);
 

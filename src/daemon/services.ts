@@ -8,6 +8,7 @@ import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
+import { otherModelAnswered } from "../events/conditions.ts";
 import { Events } from "../events/events.ts";
 import { EventWatch } from "../events/watch.ts";
 import { Limiter } from "../limits/limiter.ts";
@@ -98,7 +99,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     log,
     prices,
     config: () => snapshot().config,
-    report: () => {},
+    report: (found) => events.report(otherModelAnswered(found)),
   });
   shutdown.add("write which models answered", () => otherModels.stop());
   shutdown.add("leave the shared store", () => shared.stop());

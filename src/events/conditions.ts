@@ -4,6 +4,7 @@ import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
 import { durationInWords } from "../limits/format.ts";
 import { alarmClaim } from "../mirror/report/messages.ts";
 import type { Alarm } from "../mirror/report/shape.ts";
+import type { OtherModel } from "../proxy/other-models.ts";
 import type { Occurrence } from "./event.ts";
 import { plainSubject } from "./sentence.ts";
 
@@ -251,4 +252,15 @@ function endMessage({ kind, subject }: Ref): string {
     default:
       return `${subject}: ${kind} is over`;
   }
+}
+
+/** A tool got another model than it had asked for. It is reported once, and does not last. */
+export function otherModelAnswered({ tool, asked, answered }: OtherModel): Occurrence {
+  return {
+    kind: "other-model",
+    severity: "warning",
+    subject: `tool ${tool}`,
+    message: `${tool} asked for ${asked}, and ${answered} answered`,
+    next: advice.acknowledgeModel(asked, answered),
+  };
 }

@@ -244,13 +244,14 @@ export class Events {
       ...(once !== undefined && { once }),
     };
     this.#events.push(stored);
+    // Before it is stored: a crash in between makes a channel report it twice, and never loses it.
+    if (!muted) for (const listener of this.#listeners) this.#call(() => listener(event));
     this.#write(stored);
     const level = severity === "info" || state === "ended" ? "info" : "warn";
     this.#deps.log[level](
       { event: event.id, kind, subject, state, muted },
       withNext({ problem: message, next }),
     );
-    if (!muted) for (const listener of this.#listeners) this.#call(() => listener(event));
     const active = LASTING_KINDS.includes(kind) && state !== "ended" && !over;
     for (const follower of this.#followers) this.#call(() => follower({ ...event, muted, active }));
     return stored;

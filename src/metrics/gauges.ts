@@ -14,7 +14,7 @@ export interface GaugeDeps {
   readonly limiter: Pick<Limiter, "levels" | "currentName">;
   readonly shared: Pick<Shared, "listParts">;
   readonly gatewayHealth: Pick<GatewayHealth, "of">;
-  readonly inFlight: Pick<InFlight, "calls">;
+  readonly inFlight: Pick<InFlight, "sessions">;
   readonly mirror: Pick<Mirror, "lastSyncs">;
 }
 
@@ -62,8 +62,7 @@ export function addGauges(registry: Registry, deps: GaugeDeps): void {
     collect() {
       this.reset();
       for (const tool of Object.keys(snapshot().config.tools)) this.set({ tool }, 0);
-      for (const call of inFlight.calls())
-        this.inc({ tool: call.tool === null ? "" : limiter.currentName(call.tool.name) }, 1);
+      for (const { tool, calls } of inFlight.sessions()) this.inc({ tool }, calls);
     },
   });
   new Gauge({

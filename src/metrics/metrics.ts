@@ -1,4 +1,4 @@
-import type { Metrics as MetricsConfig } from "../config/notify.ts";
+import type { Metrics as MetricsConfig } from "../config/schema.ts";
 import type { MetricsStatus } from "../control/status.ts";
 import { background } from "../core/background.ts";
 import { errorCode, errorMessage } from "../core/errors.ts";

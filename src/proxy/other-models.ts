@@ -1,10 +1,8 @@
 import type { Config } from "../config/schema.ts";
-import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import type { Logger } from "../core/log.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
-import type { Occurrence } from "../events/event.ts";
 import type { Prices } from "../metering/prices.ts";
 import { ModelComparison } from "../metering/same-model.ts";
 
@@ -30,7 +28,14 @@ interface OtherModelsDeps {
   readonly log: Logger;
   readonly prices: Pick<Prices, "isSameModel">;
   readonly config: () => Config;
-  readonly report: (occurrence: Occurrence) => void;
+  /** Called once for each pair of models of a tool. */
+  readonly report: (found: OtherModel) => void;
+}
+
+export interface OtherModel {
+  readonly tool: string;
+  readonly asked: string;
+  readonly answered: string;
 }
 
 /** Of a tool. A gateway that invents a name for each answer must not fill the memory and the log. */
@@ -102,13 +107,7 @@ export class OtherModels {
     if (this.#reported.size >= MAX_REPORTED && oldest !== undefined) this.#reported.delete(oldest);
     this.#reported.add(line);
     background(this.#write(), this.#deps.log, "writing which models answered instead of others");
-    this.#deps.report({
-      kind: "other-model",
-      severity: "warning",
-      subject: `tool ${tool}`,
-      message: `${tool} asked for ${asked}, and ${answered} answered`,
-      next: advice.acknowledgeModel(asked, answered),
-    });
+    this.#deps.report({ tool, asked, answered });
   }
 
   #write(): Promise<unknown> {

@@ -54,19 +54,22 @@ async function scene(t: Test, folder?: string) {
 
 const states = (events: readonly Event[]) => events.map(({ state }) => state);
 
-t.test("an event has a ULID, is in the log and in a file of mode 0600 before it is sent", async (t) => {
-  const { events, file, lines } = await scene(t);
-  let stored = "";
-  events.onEvent(() => {
-    stored = readFileSync(file, "utf8");
-  });
-  const event = events.report(DOWN);
-  t.match(event, { ...DOWN, id: /^[0-9A-Z]{26}$/, state: "begun" });
-  t.match(JSON.parse(stored), { id: event?.id, state: "begun" });
-  t.equal(statSync(file).mode & 0o777, 0o600);
-  t.match(JSON.parse(lines[0] ?? ""), { level: "warn", kind: "gateway-down", subject: "gateway main" });
-  t.match(lines[0], "→ keybearer doctor");
-});
+t.test(
+  "an event has a ULID, is handed to the channels first, and is in the log and in a file of mode 0600",
+  async (t) => {
+    const { events, file, lines } = await scene(t);
+    // A crash in between must not lose what a channel was to send.
+    const stored: boolean[] = [];
+    events.onEvent(() => stored.push(existsSync(file) && statSync(file).size > 0));
+    const event = events.report(DOWN);
+    t.strictSame(stored, [false]);
+    t.match(event, { ...DOWN, id: /^[0-9A-Z]{26}$/, state: "begun" });
+    t.match(JSON.parse(readFileSync(file, "utf8")), { id: event?.id, state: "begun" });
+    t.equal(statSync(file).mode & 0o777, 0o600);
+    t.match(JSON.parse(lines[0] ?? ""), { level: "warn", kind: "gateway-down", subject: "gateway main" });
+    t.match(lines[0], "→ keybearer doctor");
+  },
+);
 
 t.test("the same is one event an hour, and then a summary if there was more", async (t) => {
   const { events, sent, pass } = await scene(t);

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { formatStatus } from "../../src/cli/status.ts";
 import type { Config } from "../../src/config/schema.ts";
+import { otherModelAnswered } from "../../src/events/conditions.ts";
 import type { Occurrence } from "../../src/events/event.ts";
 import { Prices, readPriceTable } from "../../src/metering/prices.ts";
 import { OtherModels } from "../../src/proxy/other-models.ts";
@@ -30,7 +31,7 @@ function start(file: string, config: () => Config = () => configOf(CONFIG)) {
     log: quietLog([]),
     prices,
     config,
-    report: (occurrence) => reported.push(occurrence),
+    report: (found) => reported.push(otherModelAnswered(found)),
   });
   return { models, reported };
 }
