@@ -197,7 +197,8 @@ export async function startBeside(
       const everything = { gateway: null, key: null, certain: null, last_at: null, count: null };
       return (await control<{ acknowledged: number }>("POST", "/ack", everything)).acknowledged;
     },
-    logged: (words) => under.log().filter(({ msg }) => words.test(String(msg))),
+    // What is an event as well has a second line.
+    logged: (words) => under.log().filter(({ msg, event }) => event === undefined && words.test(String(msg))),
   };
 }
 

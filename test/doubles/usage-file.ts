@@ -141,8 +141,10 @@ function placeOf({
   project,
   branch,
   token,
+  answered,
 }: Row): string {
-  return JSON.stringify([quarter, tool, gateway, group, key, model, machine, project, branch, token]);
+  const place = [quarter, tool, gateway, group, key, model, machine, project, branch, token, answered];
+  return JSON.stringify(place);
 }
 
 function sorted(row: Row): Row {
