@@ -61,7 +61,7 @@ function keyNamed(home: string, name: string, key: string): string {
 t.test("whenever adopt --write is killed, every client works, and the next run finishes", async (t) => {
   const args = ["adopt", "--write", "--yes", "--store", "file"];
   // In npm test a few moments; the long suite kills at each of them.
-  const step = LONG ? 1 : 9;
+  const step = LONG ? 1 : 17;
   let rounds = 0;
   for (let moment = 1; ; moment += step) {
     const { home, keys } = await prepare(t);

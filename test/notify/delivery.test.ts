@@ -59,44 +59,47 @@ async function untilState(under: UnderTest, state: ChannelStatus["state"], waiti
   });
 }
 
-for (const kind of Object.keys(KINDS) as WebhookKind[]) {
-  const { good, bad } = KINDS[kind];
-  t.test(`${kind}: delivered, and again after each way to fail`, async (t) => {
-    const receiver = await startReceiver(t, good);
-    const elsewhere = await startReceiver(t, good);
-    const clock = movableClock();
-    // Long enough for a slow machine to answer, short enough for the one that hangs.
-    const under = startNotifier(t, notifyOf(receiver, kind), { clock, timeoutMs: 1500 });
-    under.notifier.notify(eventOf());
-    await untilState(under, "ok", 0);
-    t.equal(receiver.received.length, 1);
-    t.equal(readFileSync(under.file, "utf8"), "", "nothing is left in the queue");
-
-    const failures: Readonly<Record<string, Receiver["answer"]>> = {
-      fails: (res) => void res.writeHead(500).end(),
-      redirects: (res) => void res.writeHead(307, { location: `${elsewhere.origin}/` }).end(),
-      hangs: () => {},
-      "breaks off": (res) => void res.destroy(),
-      ...(bad === null ? {} : { "answers 200 with an error": (res) => void res.end(bad) }),
-    };
-    for (const [what, answer] of Object.entries(failures)) {
-      receiver.answer = answer;
-      clock.pass(5000);
+// Each waits for a receiver that hangs, so they run side by side.
+t.test("each kind of webhook", { jobs: 8 }, async (t) => {
+  for (const kind of Object.keys(KINDS) as WebhookKind[]) {
+    const { good, bad } = KINDS[kind];
+    t.test(`${kind}: delivered, and again after each way to fail`, async (t) => {
+      const receiver = await startReceiver(t, good);
+      const elsewhere = await startReceiver(t, good);
+      const clock = movableClock();
+      // Long enough for a slow machine to answer, short enough for the one that hangs.
+      const under = startNotifier(t, notifyOf(receiver, kind), { clock, timeoutMs: 1500 });
       under.notifier.notify(eventOf());
-      await untilState(under, "failing", 1);
-      const tried = receiver.received.length;
-      under.ticker.tick();
-      t.equal(receiver.received.length, tried, `one that ${what} is left alone for a while`);
-      receiver.answer = (res) => void res.end(good);
-      clock.pass(5000);
-      under.ticker.tick();
       await untilState(under, "ok", 0);
-      t.equal(receiver.received.at(-1)?.body === undefined, false);
-    }
-    t.equal(elsewhere.received.length, 0, "a redirect is not followed");
-    t.notOk(under.ticker.isNeeded, "nothing runs while nothing waits");
-  });
-}
+      t.equal(receiver.received.length, 1);
+      t.equal(readFileSync(under.file, "utf8"), "", "nothing is left in the queue");
+
+      const failures: Readonly<Record<string, Receiver["answer"]>> = {
+        fails: (res) => void res.writeHead(500).end(),
+        redirects: (res) => void res.writeHead(307, { location: `${elsewhere.origin}/` }).end(),
+        hangs: () => {},
+        "breaks off": (res) => void res.destroy(),
+        ...(bad === null ? {} : { "answers 200 with an error": (res) => void res.end(bad) }),
+      };
+      for (const [what, answer] of Object.entries(failures)) {
+        receiver.answer = answer;
+        clock.pass(5000);
+        under.notifier.notify(eventOf());
+        await untilState(under, "failing", 1);
+        const tried = receiver.received.length;
+        under.ticker.tick();
+        t.equal(receiver.received.length, tried, `one that ${what} is left alone for a while`);
+        receiver.answer = (res) => void res.end(good);
+        clock.pass(5000);
+        under.ticker.tick();
+        await untilState(under, "ok", 0);
+        t.equal(receiver.received.at(-1)?.body === undefined, false);
+      }
+      t.equal(elsewhere.received.length, 0, "a redirect is not followed");
+      t.notOk(under.ticker.isNeeded, "nothing runs while nothing waits");
+    });
+  }
+});
 
 t.test("attempts are 5 s apart, then twice as long, up to 15 minutes", async (t) => {
   const receiver = await startReceiver(t);

@@ -18,7 +18,7 @@ import {
   startWithOneTool,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
-import { LONG } from "../doubles/effort.ts";
+import { LONG, oneOf } from "../doubles/effort.ts";
 import { CLOSED_PORT } from "../doubles/listen.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
@@ -858,14 +858,16 @@ t.test(
 
     // Bytes on an idle connection are not the response of the next request.
     const stray = await scene(t, (call) => call.ok("right"));
-    for (const status of ["200 OK", "408 Request Timeout", "200 OK"]) {
+    // Node closes such a connection after some seconds.
+    const statuses = oneOf(["200 OK", "408 Request Timeout", "200 OK"], "200 OK");
+    for (const status of statuses) {
       t.equal((await say(t, stray.port, head("GET /v1/models", stray.auth))).body, "right");
       const call = stray.gateway.calls.at(-1);
       call?.send(`HTTP/1.1 ${status}\r\nContent-Length: 5\r\n\r\nstray`);
       // Such a connection is closed.
       await call?.closed;
     }
-    t.equal(stray.gateway.connections(), 3);
+    t.equal(stray.gateway.connections(), statuses.length);
     await stillHealthy(t, stray.under, stray.secrets);
   },
 );
