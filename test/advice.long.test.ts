@@ -816,7 +816,8 @@ t.test("no message has a command of its own", (t) => {
 t.test("the commands on the dashboard's page are the same", (t) => {
   const any = Object.values<unknown>(advice).flatMap((value) => {
     const make = value as (...args: string[]) => string;
-    return [make(), make("_"), make("_", "_"), make("_", "_", "_")];
+    const all = [[], ["_"], ["_", "_"], ["_", "_", "_"]];
+    return all.filter((args) => args.length >= make.length).map((args) => make(...args));
   });
   for (const language of ["en", "zh"]) {
     const text = readFileSync(join(ROOT, `src/dashboard/page/messages/${language}.ts`), "utf8");

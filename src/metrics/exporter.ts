@@ -13,6 +13,7 @@ export class Exporter {
   readonly #requests: RequestCounts;
   readonly #operations = new Operations();
   readonly #rows: Counter;
+  readonly #snapshot: GaugeDeps["snapshot"];
   #writing: Promise<string> | null = null;
 
   constructor(deps: GaugeDeps) {
@@ -20,6 +21,7 @@ export class Exporter {
     addGauges(this.#registry, deps);
     this.#requests = new RequestCounts(this.#registry);
     this.#rows = createRowCounter(this.#registry);
+    this.#snapshot = deps.snapshot;
   }
 
   countRequest(call: Call, closing: Closing): void {
@@ -40,6 +42,15 @@ export class Exporter {
   }
 
   async #writeAll(): Promise<string> {
+    this.#addAlarms();
     return `${await this.#registry.metrics()}\n${this.#operations.write()}`;
+  }
+
+  /** From 0 on: Prometheus sees no increase in a series that begins with 1. */
+  #addAlarms(): void {
+    for (const { name, console } of Object.values(this.#snapshot().config.gateways)) {
+      if (console === null) continue;
+      for (const verdict of ["foreign", "suspected"] as const) this.#rows.inc({ gateway: name, verdict }, 0);
+    }
   }
 }

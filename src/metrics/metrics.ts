@@ -95,7 +95,8 @@ export class Metrics {
 
   #retryLater(problem: string): void {
     const { log } = this.#deps;
-    log.error(`could not open the port of the metrics: ${problem}`);
+    // Not at every attempt.
+    if (problem !== this.#problem) log.error(`could not open the port of the metrics: ${problem}`);
     this.#problem = problem;
     const retry = () => background(this.applyConfig(), log, "opening the port of the metrics");
     this.#retryTimer = setTimeout(retry, this.#retryMs).unref();

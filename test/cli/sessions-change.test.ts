@@ -1,5 +1,6 @@
 import t, { type Test } from "tap";
 import type { SessionStatus } from "../../src/control/session-status.ts";
+import { advice } from "../../src/core/advice.ts";
 import { advised, command, flat } from "../doubles/command.ts";
 import { type Journey, startLimited } from "../doubles/limited-journey.ts";
 import { atScreen } from "../doubles/screen.ts";
@@ -31,16 +32,17 @@ t.test("each command that a session's refusal and its answer advise works where 
   t.equal((await call(of(NIGHT))).status, 200);
   const limited = await call(of(NIGHT));
   t.equal(limited.refusal, "session-limited");
-  const listed = await command(t, home, advised(t, "keybearer sessions", "keybearer sessions"));
+  const unknown = await command(t, home, ["sessions", "show", "nothing"]);
+  const listed = await command(t, home, advised(t, unknown.stderr, advice.sessions()));
   t.match(flat(listed.stdout), /limit/);
   t.match(flat(listed.stdout), /1 of 1 requests/);
 
-  const lift = advised(t, limited.text, `keybearer sessions lift ${NIGHT} --requests 1`);
+  const lift = advised(t, limited.text, advice.liftSession(NIGHT, "requests", "1"));
   const given = await answer(t, home, lift, /give session .* 1 request more\?/, "y\r");
   t.equal(given.code, 0, given.text);
   t.match(given.text, /requests: 1 of 1\+1 used/);
   t.equal((await call(of(NIGHT))).status, 200);
-  const takeBack = advised(t, given.text, `keybearer sessions lift ${NIGHT} --take-back`);
+  const takeBack = advised(t, given.text, advice.takeBackSessionLift(NIGHT));
   t.equal((await answer(t, home, takeBack, /take back what session/, "y\r")).code, 0);
   t.equal((await call(of(NIGHT))).refusal, "session-limited");
 
@@ -50,8 +52,8 @@ t.test("each command that a session's refusal and its answer advise works where 
   const refused = await call(of(NIGHT));
   t.equal(refused.refusal, "session-stopped");
   t.match((await command(t, home, ["sessions"])).stdout, /stopped/);
-  const allow = advised(t, refused.text, `keybearer sessions allow ${NIGHT}`);
-  t.strictSame(allow, advised(t, stopped.stdout, `keybearer sessions allow ${NIGHT}`));
+  const allow = advised(t, refused.text, advice.allowSession(NIGHT));
+  t.strictSame(allow, advised(t, stopped.stdout, advice.allowSession(NIGHT)));
   t.equal((await answer(t, home, allow, /allow session .* again\?/, "y\r")).code, 0);
   t.equal((await call(of(NIGHT))).refusal, "session-limited");
 });
@@ -94,7 +96,7 @@ t.test(
     t.match(flat(process.stdout), `requests that name no session count together, as ${shared}`);
     const refused = await call();
     t.equal(refused.refusal, "session-stopped");
-    const allow = advised(t, refused.text, `keybearer sessions allow ${shared} --tool codex`);
+    const allow = advised(t, refused.text, advice.allowSession(shared, "codex"));
     t.equal((await answer(t, home, allow, /again\?/, "y\r")).code, 0);
     t.equal((await call()).status, 200);
     const lifted = await answer(t, home, ["sessions", "lift", NIGHT, "--spend", "5"], /more\?/, "y\r");

@@ -167,7 +167,7 @@ longTest(t, "a save that cannot take effect is reported, and nothing is cut", as
   t.equal(off.code, 1);
   t.match(
     off.stderr,
-    /but .*config\.yaml has problems, so the running keybearer keeps using the last valid version → keybearer check\. nothing was cut/,
+    /but .*config\.yaml has problems, so the running keybearer keeps using the last valid version\. nothing was cut → keybearer check/,
   );
   t.equal(await list(), 200, "it goes on serving");
   gateway.release();
