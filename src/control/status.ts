@@ -86,7 +86,7 @@ export interface MetricsStatus {
 }
 
 /** A gateway, and whether it can be reached. */
-export interface GatewayStatus extends Omit<GatewayCondition, "problem"> {
+export interface GatewayStatus extends Omit<GatewayCondition, "problem" | "failedForMs"> {
   /** GatewayCondition's problem. */
   readonly why: string | null;
   readonly name: string;

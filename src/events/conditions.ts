@@ -34,7 +34,8 @@ export interface ObservedTool {
 export interface ObservedGateway {
   readonly name: string;
   readonly state: "unknown" | "reachable" | "failing";
-  readonly since: number | null;
+  /** From the first failure to the last one, 0 if there was only one. Not until now: one cut stream and a pause is no outage. */
+  readonly failedForMs: number;
   readonly problem: string | null;
 }
 
@@ -130,7 +131,7 @@ function findConditions(now: Observed): Conditions {
   const holding: Occurrence[] = [];
   const unclear: Ref[] = [];
   for (const tool of now.tools) addKey(tool, holding, unclear);
-  for (const gateway of now.gateways) addGateway(gateway, now.now, holding, unclear);
+  for (const gateway of now.gateways) addGateway(gateway, holding, unclear);
   for (const console of now.consoles ?? []) addConsole(console, now.now, holding, unclear);
   if (now.logProblem !== null) holding.push(logUnavailable(now.logProblem));
   if (now.rejected !== null) holding.push(configRejected(now.rejected));
@@ -159,19 +160,17 @@ function addKey({ name, key, refused }: ObservedTool, holding: Occurrence[], unc
 }
 
 function addGateway(
-  { name, state, since, problem }: ObservedGateway,
-  now: number,
+  { name, state, failedForMs, problem }: ObservedGateway,
   holding: Occurrence[],
   unclear: Ref[],
 ): void {
   const subject = `gateway ${name}`;
-  const failing = state === "failing" && since !== null ? Math.max(0, now - since) : 0;
-  if (failing > GATEWAY_DOWN_MS)
+  if (state === "failing" && failedForMs >= GATEWAY_DOWN_MS)
     holding.push({
       kind: "gateway-down",
       severity: "warning",
       subject,
-      message: `gateway ${name} has failed for ${durationInWords(failing)}: ${problem ?? "no answer"}`,
+      message: `gateway ${name} has failed for ${durationInWords(failedForMs)}: ${problem ?? "no answer"}`,
       next: advice.doctor(),
     });
   else if (state !== "reachable") unclear.push({ kind: "gateway-down", subject });

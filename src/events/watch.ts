@@ -153,8 +153,8 @@ export class EventWatch {
       now,
       tools: this.#tools().map((tool) => this.#observeTool(tool)),
       gateways: Object.values(config.gateways).map((gateway) => {
-        const { state, since, problem } = gatewayHealth.of(gateway);
-        return { name: gateway.name, state, since, problem };
+        const { state, failedForMs, problem } = gatewayHealth.of(gateway);
+        return { name: gateway.name, state, failedForMs, problem };
       }),
       logProblem: journal.state().unavailable?.problem ?? null,
       rejected: this.#rejected(),

@@ -83,8 +83,9 @@ export class Attempts {
     const leftMs = this.#leftMs;
     if (leftMs <= 0) return this.#unreachable(error, gateway.timeouts.retryConnect);
     journal.markUnsent(id);
-    gatewayHealth.noteWait(gateway, connectProblem(error));
-    const outage = outages.findOrStart(this.#upstream, error, this.#times);
+    const noteFailure = (latest: Error) => gatewayHealth.noteWait(gateway, connectProblem(latest));
+    noteFailure(error);
+    const outage = outages.findOrStart(this.#upstream, error, this.#times, noteFailure);
     this.#times += 1;
     this.#call.isWaiting = true;
     const end = await this.#untilBack(outage, leftMs);

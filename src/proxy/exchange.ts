@@ -243,6 +243,7 @@ class Exchange {
     }
     this.#deadline.start("idle", this.#upstream.gateway.timeouts.idle);
     this.#problem = frontProxyProblem(response.statusCode ?? 0, response.headers["content-type"] ?? "");
+    if (this.#problem === null) this.#deps.gatewayHealth.noteHead(this.#upstream.gateway);
     response.on("error", (error) => this.#onBroken(error));
     response.on("close", () => {
       if (!response.complete) this.#onBroken(closedEarly());

@@ -13,18 +13,28 @@ export interface GatewayCondition {
   readonly failures: number;
   /** Why the last one failed, in a few words. */
   readonly problem: string | null;
+  /** From the first sign that it fails to the last one, also of attempts to connect; 0: there is at most one. */
+  readonly failedForMs: number;
 }
 
-const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, problem: null };
+const UNKNOWN: GatewayCondition = {
+  state: "unknown",
+  since: null,
+  failures: 0,
+  problem: null,
+  failedForMs: 0,
+};
 
 /**
  * Whether each gateway can be reached. Any whole response shows that it can, even a 401, a 500, or a stream that ends with
- * an error event. A gateway is failing if there is no connection, no response in time, a cut response, or the error page of
+ * an error event. For a gateway that is failing, the head of a response is enough. A gateway is failing if there is no connection, no response in time, a cut response, or the error page of
  * a proxy in front of it. Requests that the client or keybearer ended show nothing.
  */
 export class GatewayHealth {
   readonly #clock: Clock;
   readonly #conditions = new Map<string, GatewayCondition>();
+  /** When each gateway that is failing began to, by clock.elapsed(). */
+  readonly #failingSince = new Map<string, number>();
   readonly #identities = new WeakMap<Gateway, string>();
 
   constructor(clock: Clock) {
@@ -35,22 +45,22 @@ export class GatewayHealth {
     if (end !== "complete" && end !== "gateway-failed") return;
     const id = this.#identify(gateway);
     const before = this.#conditions.get(id) ?? UNKNOWN;
-    if (problem !== null) {
-      const since = before.state === "failing" ? before.since : this.#clock.now();
-      const failures = before.failures + 1;
-      this.#conditions.set(id, { state: "failing", since, failures, problem });
-    } else if (observed.firstByteElapsed !== null && before.state !== "reachable") {
-      this.#conditions.set(id, { state: "reachable", since: this.#clock.now(), failures: 0, problem: null });
-    }
+    if (problem !== null) this.#setFailing(id, before.failures + 1, problem);
+    else if (observed.firstByteElapsed !== null && before.state !== "reachable") this.#setReachable(id);
   }
 
-  /** A request waits for the gateway. It did not fail yet, so it does not count. */
+  /** The head of a response arrived, and the gateway itself sent it. */
+  noteHead(gateway: Gateway): void {
+    // Nearly always.
+    if (this.#failingSince.size === 0) return;
+    const id = this.#identify(gateway);
+    if (this.#failingSince.has(id)) this.#setReachable(id);
+  }
+
+  /** A request waits for the gateway, or it could still not be connected to. No request failed yet, so none is counted. */
   noteWait(gateway: Gateway, problem: string): void {
     const id = this.#identify(gateway);
-    const known = this.#conditions.get(id);
-    const { since, failures } =
-      known?.state === "failing" ? known : { since: this.#clock.now(), failures: 0 };
-    this.#conditions.set(id, { state: "failing", since, failures, problem });
+    this.#setFailing(id, this.#conditions.get(id)?.failures ?? 0, problem);
   }
 
   of(gateway: Gateway): GatewayCondition {
@@ -60,7 +70,25 @@ export class GatewayHealth {
   /** Forgets gateways that are no longer configured, or have another address. */
   keepOnly(gateways: readonly Gateway[]): void {
     const kept = new Set(gateways.map((gateway) => this.#identify(gateway)));
-    for (const id of this.#conditions.keys()) if (!kept.has(id)) this.#conditions.delete(id);
+    for (const id of this.#conditions.keys()) {
+      if (kept.has(id)) continue;
+      this.#conditions.delete(id);
+      this.#failingSince.delete(id);
+    }
+  }
+
+  #setFailing(id: string, failures: number, problem: string): void {
+    const known = this.#conditions.get(id);
+    const since = known?.state === "failing" ? known.since : this.#clock.now();
+    const elapsed = this.#clock.elapsed();
+    const first = this.#failingSince.get(id) ?? elapsed;
+    this.#failingSince.set(id, first);
+    this.#conditions.set(id, { state: "failing", since, failures, problem, failedForMs: elapsed - first });
+  }
+
+  #setReachable(id: string): void {
+    this.#failingSince.delete(id);
+    this.#conditions.set(id, { ...UNKNOWN, state: "reachable", since: this.#clock.now() });
   }
 
   /** Includes the addresses: a request that began before a reload must not report on the new one. */

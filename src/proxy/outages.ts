@@ -15,14 +15,25 @@ export class Outages {
   /** By tool, method and address of a request that waited and was refused: when, by performance.now(). */
   readonly #refusedAt = new Map<string, number>();
 
-  /** @param times how often this request has waited. Each time doubles the first pause, for a gateway that accepts only the probe */
-  findOrStart(request: UpstreamRequest, error: Error, times: number): Outage {
+  /**
+   * @param times how often this request has waited. Each time doubles the first pause, for a gateway that accepts only the probe
+   * @param noteFailure called with each attempt of the probe that could not connect
+   */
+  findOrStart(
+    request: UpstreamRequest,
+    error: Error,
+    times: number,
+    noteFailure: (error: Error) => void,
+  ): Outage {
     const { gateway, address } = request;
     // Requests of an older configuration wait for their own address, outbound proxy and certificate authority.
     const id = JSON.stringify([gateway.name, address.origin, gateway.proxy, gateway.authority?.pem]);
     const known = this.#outages.get(id);
     if (known !== undefined) return known;
-    const outage = new Outage(request, error, FIRST_PAUSE_MS * 2 ** times, () => this.#outages.delete(id));
+    const outage = new Outage(request, error, FIRST_PAUSE_MS * 2 ** times, {
+      onFailure: noteFailure,
+      onEnd: () => this.#outages.delete(id),
+    });
     this.#outages.set(id, outage);
     return outage;
   }
@@ -53,22 +64,27 @@ const AGAIN_MS = 5000;
 const FIRST_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 2000;
 
+interface OutageListener {
+  readonly onFailure: (error: Error) => void;
+  readonly onEnd: () => void;
+}
+
 /** One probe tries to connect again and again for all requests that wait. It sends nothing. */
 export class Outage {
   /** Why the last attempt failed. */
   error: Error;
   readonly #request: UpstreamRequest;
-  readonly #onEnd: () => void;
+  readonly #listener: OutageListener;
   readonly #waiters = new Set<Waiter>();
   #pauseMs: number;
   #timer: NodeJS.Timeout;
   #probe: ClientRequest | null = null;
 
-  constructor(request: UpstreamRequest, error: Error, pauseMs: number, onEnd: () => void) {
+  constructor(request: UpstreamRequest, error: Error, pauseMs: number, listener: OutageListener) {
     this.#request = request;
     this.error = error;
     this.#pauseMs = Math.min(pauseMs, MAX_PAUSE_MS);
-    this.#onEnd = onEnd;
+    this.#listener = listener;
     this.#timer = setTimeout(() => this.#try(), this.#pauseMs);
   }
 
@@ -88,7 +104,7 @@ export class Outage {
   }
 
   #close(): void {
-    this.#onEnd();
+    this.#listener.onEnd();
     clearTimeout(this.#timer);
     this.#probe?.destroy();
     this.#probe = null;
@@ -124,6 +140,7 @@ export class Outage {
       return;
     }
     this.error = error;
+    this.#listener.onFailure(error);
     this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
     this.#timer = setTimeout(() => this.#try(), this.#pauseMs);
   }

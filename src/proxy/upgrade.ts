@@ -319,6 +319,7 @@ class Upgrade {
     const status = response.statusCode ?? 0;
     this.#status = status;
     this.#problem = frontProxyProblem(status, response.headers["content-type"] ?? "");
+    if (this.#problem === null) this.#deps.gatewayHealth.noteHead(this.#upstream.gateway);
     this.#observer = observe(this.#call, response, this.#deps);
     return this.#observer;
   }

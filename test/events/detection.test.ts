@@ -13,7 +13,7 @@ const DAY = 24 * HOUR;
 const QUIET: Observed = {
   now: NOW,
   tools: [{ name: "codex", key: "accepted", refused: null }],
-  gateways: [{ name: "main", state: "reachable", since: NOW - DAY, problem: null }],
+  gateways: [{ name: "main", state: "reachable", failedForMs: 0, problem: null }],
   logProblem: null,
   rejected: null,
   consoles: [{ gateway: "main", state: "read", blindSince: null, why: null, next: null, alarms: [] }],
@@ -35,7 +35,7 @@ const ALARM: Alarm = {
 };
 
 const failing = (ms: number): Partial<Observed> => ({
-  gateways: [{ name: "main", state: "failing", since: NOW - ms, problem: "nothing listens there" }],
+  gateways: [{ name: "main", state: "failing", failedForMs: ms, problem: "nothing listens there" }],
 });
 const console = (given: object): Partial<Observed> => ({
   consoles: [
@@ -53,16 +53,17 @@ const REFUSED = {
 /** What begins when this is observed for the first time. */
 const BEGINS: readonly (readonly [string, Partial<Observed>, string | null, RegExp?])[] = [
   ["nothing", {}, null],
-  ["a gateway fails for a minute", failing(MINUTE), null],
+  ["a gateway fails for less than a minute", failing(MINUTE - 1), null],
+  ["a gateway failed once", failing(0), null],
   [
-    "a gateway fails for longer",
-    failing(MINUTE + 1),
+    "a gateway fails for a minute",
+    failing(MINUTE),
     "gateway-down gateway main",
-    /main has failed for 61 s: nothing listens/,
+    /main has failed for 60 s: nothing listens/,
   ],
   [
     "a gateway without a request",
-    { gateways: [{ name: "main", state: "unknown", since: null, problem: null }] },
+    { gateways: [{ name: "main", state: "unknown", failedForMs: 0, problem: null }] },
     null,
   ],
   [
@@ -132,7 +133,7 @@ const ENDS: readonly (readonly [string, string, Partial<Observed>, boolean, RegE
   [
     "gateway-down",
     "gateway main",
-    { gateways: [{ name: "main", state: "unknown", since: null, problem: null }] },
+    { gateways: [{ name: "main", state: "unknown", failedForMs: 0, problem: null }] },
     false,
   ],
   ["gateway-down", "gateway old", {}, true, /gateway old is not in config.yaml any more/],
