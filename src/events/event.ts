@@ -38,6 +38,9 @@ export interface Once {
   readonly until: number;
 }
 
+/** The `until` of what must never be reported again: the last time that a Date can have. */
+export const FOREVER = 8.64e15;
+
 /** An event as it is listed and stored. */
 export interface ListedEvent extends Event {
   /** It was not sent: its subject was muted, or what it ends was. */

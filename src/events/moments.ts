@@ -3,7 +3,7 @@ import { DAY_MS } from "../core/units.ts";
 import { type Level, type SessionLevel, takenInAll } from "../limits/counters.ts";
 import { durationInWords, endInWords, limitFigures, limitName, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import type { Occurrence } from "./event.ts";
+import { FOREVER, type Occurrence } from "./event.ts";
 
 /* What happens once: a limit that is nearly or quite used up, and what is about to end. Pure. */
 
@@ -33,7 +33,6 @@ const SHARES = [100, 80] as const;
 const LONG_PERIODS: readonly string[] = ["hour", "day", "month"];
 /** A session is not used for longer. */
 const SESSION_MS = 31 * DAY_MS;
-const FOREVER = 8.64e15;
 
 /** Limits of which 80 % or all is used, each once in its window. */
 export function findUsedLimits(

@@ -10,6 +10,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { otherModelAnswered } from "../../src/events/conditions.ts";
 import type { Event, Occurrence } from "../../src/events/event.ts";
 import { Events } from "../../src/events/events.ts";
 import { newHome } from "../doubles/command.ts";
@@ -134,6 +135,18 @@ t.test("what happens once is not reported again, after a restart either", async 
   pass(again.events, HOUR);
   t.same(states(again.sent), []);
   t.ok(again.events.report(limit), "its time is over");
+});
+
+t.test("each pair of models of a tool is an event of its own, and each only once", async (t) => {
+  const { events, sent, open, pass } = await scene(t);
+  const pair = (answered: string) => otherModelAnswered({ tool: "codex", asked: "gpt-5.1", answered });
+  for (const answered of ["gpt-5.1-mini", "gpt-4.1", "gpt-4.1"]) events.report(pair(answered));
+  t.same(
+    sent.map(({ message }) => message),
+    ["codex asked for gpt-5.1, and gpt-5.1-mini answered", "codex asked for gpt-5.1, and gpt-4.1 answered"],
+  );
+  pass(events, 1000 * HOUR);
+  t.equal(open().events.report(pair("gpt-4.1")), null);
 });
 
 t.test("after kill -9 what lasts is known, is not reported anew, and ends", async (t) => {
