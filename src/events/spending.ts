@@ -58,35 +58,42 @@ export class Spending {
     for (const tool of this.#usual.keys()) if (!tools.includes(tool)) this.#usual.delete(tool);
     if (busy.length === 0 || clock.elapsed() - this.#readAt < READ_EVERY_MS) return [];
     this.#readAt = clock.elapsed();
-    await usage.catchUp();
+    // What is compared with an index that lacks records would look cheaper, or more unusual, than it is.
+    if (!(await usage.catchUp()).current) return [];
     const found: Occurrence[] = [];
     for (const tool of busy) {
       const usual = await this.#usualHour(tool, hour);
+      if (usual === "unreadable") return found;
       const quarter = quarterOf(hour);
       const costs = usage.readNow((db) => hourCosts(db, tool, quarter, quarter + QUARTERS_PER_HOUR));
-      const occurrence = unusualHour(tool, costs?.[0] ?? 0, usual, hour);
+      if (costs === null) return found;
+      const occurrence = unusualHour(tool, costs[0] ?? 0, usual, hour);
       if (occurrence !== null) found.push(occurrence);
     }
     return found;
   }
 
-  async #usualHour(tool: string, hour: number): Promise<number | null> {
+  /** null: it has none. */
+  async #usualHour(tool: string, hour: number): Promise<number | null | "unreadable"> {
     const known = this.#usual.get(tool);
     if (known?.hour === hour) return known.cost;
-    const cost = medianOf(await this.#readHours(tool, hour));
+    const hours = await this.#readHours(tool, hour);
+    if (hours === null) return "unreadable";
+    const cost = medianOf(hours);
     this.#usual.set(tool, { hour, cost });
     return cost;
   }
 
-  /** The hours with spending of the last active days before this hour. */
-  async #readHours(tool: string, hour: number): Promise<number[]> {
+  /** The hours with spending of the last active days before this hour. null: the index cannot be read. */
+  async #readHours(tool: string, hour: number): Promise<number[] | null> {
     const hours: number[] = [];
     let activeDays = 0;
     for (let back = 0; back < SEARCHED_DAYS && activeDays < ACTIVE_DAYS; back += 1) {
       const from = quarterOf(dayStart(hour, back));
       const to = back === 0 ? quarterOf(hour) : quarterOf(dayStart(hour, back - 1));
       // One day at a time, so that no request waits for this.
-      const ofDay = this.#deps.usage.readNow((db) => hourCosts(db, tool, from, to)) ?? [];
+      const ofDay = this.#deps.usage.readNow((db) => hourCosts(db, tool, from, to));
+      if (ofDay === null) return null;
       hours.push(...ofDay);
       if (ofDay.length > 0) activeDays += 1;
       await turn();

@@ -24,13 +24,15 @@ async function scene(t: Test, earlier: readonly Partial<UsageRecord>[], spent: n
   const index = makeIndex(join(folder, "state"), records);
   let elapsed = 0;
   let reads = 0;
+  const state = { isCurrent: true, readable: Number.POSITIVE_INFINITY };
   const spending = new Spending({
     clock: { now: () => NOW, elapsed: () => elapsed },
     limiter: { countUse: (tool) => (tool === "codex" ? spent : 0) },
     usage: {
-      catchUp: async () => CURRENT,
+      catchUp: async () => ({ ...CURRENT, current: state.isCurrent }),
       readNow: (query) => {
         reads += 1;
+        if (reads > state.readable) return null;
         const found = queryIndex(index, query);
         return found instanceof IndexError ? null : found;
       },
@@ -38,6 +40,7 @@ async function scene(t: Test, earlier: readonly Partial<UsageRecord>[], spent: n
   });
   return {
     spending,
+    state,
     reads: () => reads,
     pass: (ms: number) => {
       elapsed += ms;
@@ -99,4 +102,21 @@ t.test("a tool that spent less than a dollar costs no look at the index", async 
   pass(HOUR);
   t.same(await check(), []);
   t.equal(reads(), 0);
+});
+
+t.test("without a whole index nothing is judged, and nothing is remembered", async (t) => {
+  const { check, state, reads, pass } = await scene(t, hours(1000, 3), 9_000_000);
+  state.isCurrent = false;
+  t.same(await check(), []);
+  t.equal(reads(), 0);
+  state.isCurrent = true;
+  // From the first day on, and later in the middle of the days.
+  for (const readable of [0, 2]) {
+    state.readable = reads() + readable;
+    pass(HOUR / 12);
+    t.same(await check(), [], `${readable} days can be read`);
+  }
+  state.readable = Number.POSITIVE_INFINITY;
+  pass(HOUR / 12);
+  t.equal((await check()).length, 1);
 });
