@@ -302,10 +302,9 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   },
   "POST /mute": ({ events, actions, log }, { body, peer }) => {
     if (!isMuteRequest(body)) throw new HttpError(400, MUTE_BODY);
-    const { subject, until } = body;
-    if (until !== null && events.mutes().length >= MAX_MUTES)
+    if (body.until !== null && events.mutes().length >= MAX_MUTES)
       throw new HttpError(409, `${MAX_MUTES} subjects are muted already`);
-    events.mute(subject, until);
+    const { subject, until } = events.mute(body.subject, body.until);
     const what = until === null ? "sends" : "mutes";
     log.warn({ subject, until, peer }, `${what} events of ${subject}`);
     actions.add(

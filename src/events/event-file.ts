@@ -3,6 +3,7 @@ import { EVENT_KINDS } from "../config/schema.ts";
 import { flagAt, numberAt, objectAt, parseObject, textAt } from "../core/json.ts";
 import { openOwnFile, readOwnFile } from "../core/own-file.ts";
 import { stageFile } from "../core/private-file.ts";
+import { DAY_MS } from "../core/units.ts";
 import type { Event, Once, Severity } from "./event.ts";
 
 /* state/events.jsonl: one line for each event, and one for each time that a subject was muted. */
@@ -19,6 +20,14 @@ export interface StoredEvent extends Event {
 export interface Mute {
   readonly mute: string;
   readonly until: number | null;
+}
+
+/** A mute that is forgotten must not hide anything for longer. */
+const MAX_MUTE_MS = 31 * DAY_MS;
+
+/** When a mute ends that is to last until then. */
+export function muteEnd(until: number, now: number): number {
+  return Math.min(until, now + MAX_MUTE_MS);
 }
 
 export type Entry = StoredEvent | Mute;
@@ -38,9 +47,9 @@ interface EventFile {
 const MAX_READ_BYTES = 16 * 1024 * 1024;
 
 /** What the file has. Lines that cannot be read are skipped. Throws if something else has its name. */
-export function readEntries(file: string): EventFile {
+export function readEntries(file: string, now: number): EventFile {
   const text = readOwnFile(file, MAX_READ_BYTES) ?? "";
-  const entries = text.split("\n").flatMap((line) => parseEntry(line) ?? []);
+  const entries = text.split("\n").flatMap((line) => parseEntry(line, now) ?? []);
   return { entries, bytes: Buffer.byteLength(text), isWhole: text === "" || text.endsWith("\n") };
 }
 
@@ -52,11 +61,14 @@ const SEVERITIES: readonly Severity[] = ["critical", "warning", "info"];
 const STATES: readonly Event["state"][] = ["begun", "ended", "summary"];
 
 /** null: it is damaged, or from a later version. */
-function parseEntry(line: string): Entry | null {
+function parseEntry(line: string, now: number): Entry | null {
   const fields = line === "" ? null : parseObject(line);
   if (fields === null) return null;
   const muted = textAt(fields, "mute");
-  if (muted !== null) return { mute: muted, until: numberAt(fields, "until") };
+  if (muted !== null) {
+    const until = numberAt(fields, "until");
+    return { mute: muted, until: until === null ? null : muteEnd(until, now) };
+  }
   const id = textAt(fields, "id");
   const at = numberAt(fields, "at");
   const kind = EVENT_KINDS.find((one) => one === textAt(fields, "kind"));

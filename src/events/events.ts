@@ -13,6 +13,7 @@ import {
   formatEntry,
   isMute,
   type Mute,
+  muteEnd,
   readEntries,
   rewriteFile,
   type StoredEvent,
@@ -81,7 +82,7 @@ export class Events {
   constructor(deps: EventsDeps) {
     this.#deps = deps;
     try {
-      const { entries, bytes, isWhole } = readEntries(deps.file);
+      const { entries, bytes, isWhole } = readEntries(deps.file, deps.clock.now());
       for (const entry of entries) this.#restore(entry);
       this.#lines = entries.length;
       this.#bytes = bytes;
@@ -173,11 +174,17 @@ export class Events {
     return () => void this.#followers.delete(follower);
   }
 
-  /** Until then events of this subject are stored, but not sent. @param until null: they are sent again */
-  mute(subject: string, until: number | null): void {
-    if (until === null) this.#mutes.delete(subject);
-    else this.#mutes.set(subject, until);
-    this.#write({ mute: subject, until });
+  /**
+   * Until then, and for at most 31 days, events of this subject are stored, but not sent. Returns the subject as events have it,
+   * and the end. @param until null: they are sent again
+   */
+  mute(about: string, until: number | null): { readonly subject: string; readonly until: number | null } {
+    const subject = plainSubject(about);
+    const end = until === null ? null : muteEnd(until, this.#deps.clock.now());
+    if (end === null) this.#mutes.delete(subject);
+    else this.#mutes.set(subject, end);
+    this.#write({ mute: subject, until: end });
+    return { subject, until: end };
   }
 
   /** The subjects that are muted now, each with its end. */

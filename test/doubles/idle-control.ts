@@ -63,7 +63,7 @@ export async function serveControls(
     prober: { models: async () => null, probes: async () => [] },
     lifecycle: NO_LIFECYCLE,
     notifier: { test: async () => [] },
-    events: { newest: () => [], mute: () => {}, mutes: () => [] },
+    events: { newest: () => [], mute: (subject, until) => ({ subject, until }), mutes: () => [] },
     followEvents: () => {},
     ...given,
   });

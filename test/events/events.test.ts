@@ -209,6 +209,17 @@ t.test("a mute keeps events from being sent until it ends, over a restart", asyn
   t.equal(again.sent.length, 2);
 });
 
+t.test("a mute lasts 31 days at most, whatever was asked for and whatever the file says", async (t) => {
+  const { events, file, open, clock } = await scene(t);
+  const last = clock.now() + 31 * 24 * HOUR;
+  t.same(events.mute("tool \u001b[31m sk-canary-0123456789", 8e15), {
+    subject: "tool \\u{1b}[31m [hidden]",
+    until: last,
+  });
+  writeFileSync(file, '{"mute":"tool codex","until":9e15}\n');
+  t.same(open().events.mutes(), [{ subject: "tool codex", until: last }]);
+});
+
 t.test("a clock that is set back silences nothing for long, and ids rise all the same", async (t) => {
   const { events, sent, clock } = await scene(t);
   events.report(OTHER_MODEL);
