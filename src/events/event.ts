@@ -11,7 +11,7 @@ export interface Event {
   readonly at: number;
   readonly kind: EventKind;
   readonly severity: Severity;
-  /** What it is about: a tool, gateway, console or session, such as `tool codex`. */
+  /** What it is about: a tool, gateway, console or key, such as `tool codex`. */
   readonly subject: string;
   /** One sentence. */
   readonly message: string;

@@ -1,5 +1,5 @@
 import { advice } from "../core/advice.ts";
-import { DAY_MS } from "../core/units.ts";
+import { DAY_MS, HOUR_MS } from "../core/units.ts";
 import { type Level, type SessionLevel, takenInAll } from "../limits/counters.ts";
 import { durationInWords, endInWords, limitFigures, limitName, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
@@ -31,6 +31,8 @@ type WasReported = (occurrence: Pick<Occurrence, "kind" | "subject" | "once">) =
 const SHARES = [100, 80] as const;
 /** A shorter limit has room again before a person has read about it. */
 const LONG_PERIODS: readonly string[] = ["hour", "day", "month"];
+/** Of thousands of sessions that are at a limit, only those in use are worth a message. */
+const RECENT_MS = HOUR_MS;
 /** A session is not used for longer. */
 const SESSION_MS = 31 * DAY_MS;
 
@@ -43,7 +45,9 @@ export function findUsedLimits(
   return uses.flatMap(({ tool, levels, sessions }) => [
     ...levels.flatMap((level) => toolLimit(tool, level, now, wasReported) ?? []),
     ...sessions.flatMap(({ session, limits }) =>
-      limits.flatMap((limit) => sessionLimit(tool, session.id, limit, now, wasReported) ?? []),
+      now - session.last > RECENT_MS
+        ? []
+        : limits.flatMap((limit) => sessionLimit(tool, session.id, limit, now, wasReported) ?? []),
     ),
   ]);
 }
@@ -79,16 +83,16 @@ function sessionLimit(
   now: number,
   wasReported: WasReported,
 ): Occurrence | null {
-  const about = { kind: "limit", subject: `session ${id}` } as const;
-  const onceAt = (share: number) => ({ name: `${tool} ${kind} ${share}`, until: now + SESSION_MS });
+  const about = { kind: "limit", subject: `tool ${tool}` } as const;
+  const onceAt = (share: number) => ({ name: `session ${id} ${kind} ${share}`, until: now + SESSION_MS });
   const share = shareToReport(used, max, extra, (at) => wasReported({ ...about, once: onceAt(at) }));
   if (share === null) return null;
   const figures = limitFigures(kind, { used, held, max, extra });
   return {
     ...about,
     severity: "warning",
-    message: `a session of tool ${tool} has ${shareInWords(used, max)} its limit on ${kind}: ${figures.used} of ${figures.max}`,
-    next: share === 100 ? advice.liftSession(id, kind) : advice.sessions(),
+    message: `session ${id} of tool ${tool} has ${shareInWords(used, max)} its limit on ${kind}: ${figures.used} of ${figures.max}`,
+    next: share === 100 ? advice.liftSession(id, kind, null, tool) : advice.sessions(),
     once: onceAt(share),
   };
 }

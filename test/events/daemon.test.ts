@@ -164,18 +164,16 @@ tools:
       const both = ["key-refused begun: tool codex", "key-refused ended: tool codex"];
       await reports(t, under, ...both);
       for (let n = 0; n < 2; n += 1) await ask();
-      const nearly = await reports(t, under, ...both, `limit begun: ${await sessionOf(under)}`);
-      t.match(nearly[2]?.message, "a session of tool codex has used 80 % of its limit on requests: 4 of 5");
-      await ask();
-      const events = await reports(
-        t,
-        under,
-        ...both,
-        ...Array(2).fill(`limit begun: ${await sessionOf(under)}`),
+      const nearly = await reports(t, under, ...both, "limit begun: tool codex");
+      t.match(
+        nearly[2]?.message,
+        `${await sessionOf(under)} of tool codex has used 80 % of its limit on requests: 4 of 5`,
       );
+      await ask();
+      const events = await reports(t, under, ...both, ...Array(2).fill("limit begun: tool codex"));
       t.match(events[3], {
         message: /used up its limit on requests: 5 of 5/,
-        next: /^keybearer sessions lift \S+ --requests$/,
+        next: /^keybearer sessions lift \S+ --tool codex --requests$/,
       });
       t.same(scan({ events: JSON.stringify(events), log: under.logText() }, { key, token }), []);
     },

@@ -290,11 +290,21 @@ t.test("limits of a session, each once", async (t) => {
       { kind: "tokens", used: 1, held: 0, max: 10, extra: 0 },
     ],
   };
-  const found = findUsedLimits([{ tool: "codex", levels: [], sessions: [session] }], NOW, () => false);
+  const find = (now: number, reported: readonly string[] = []) =>
+    findUsedLimits([{ tool: "codex", levels: [], sessions: [session] }], now, ({ once }) =>
+      reported.includes(once?.name ?? ""),
+    );
+  const found = find(NOW);
   t.match(found, [
-    { subject: "session 3f2a91c0", message: /tool codex has used 90 % of its limit on requests: 9 of 10/ },
+    {
+      subject: "tool codex",
+      message: /^session 3f2a91c0 of tool codex has used 90 % of its limit on requests: 9 of 10/,
+    },
     { next: "keybearer sessions lift 3f2a91c0 --spend", message: /used up its limit on spend: \$2\.00/ },
   ]);
+  t.equal(find(NOW + HOUR).length, 2);
+  t.same(find(NOW + HOUR + 1), [], "it is not in use");
+  t.equal(find(NOW, ["session 3f2a91c0 requests 80"]).length, 1);
 });
 
 t.test("what ends is announced seven days and one day before", async (t) => {
