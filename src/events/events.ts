@@ -56,7 +56,8 @@ interface Reported {
  * What the owner should know: stored, logged, and handed to the channels. The same kind of event of the same subject becomes
  * one event an hour, and then a summary if there was more.
  *
- * An event is in the file before a listener gets it. With a full disk it is only in memory, and written later.
+ * A listener gets an event before it is in the file, so that a crash in between may repeat it, but never loses it. With a full
+ * disk it is only in memory, and written later.
  */
 export class Events {
   readonly #deps: EventsDeps;
@@ -154,14 +155,6 @@ export class Events {
     return this.#events.slice(-count).map((event) => this.#listed(event));
   }
 
-  /**
-   * The events after this one that were not muted, the oldest first. For a channel that missed some because the process
-   * ended. @param id null: all that are kept
-   */
-  after(id: string | null): Event[] {
-    return this.#events.filter((event) => !event.muted && (id === null || event.id > id)).map(plainEvent);
-  }
-
   /** Calls back with each event that is to be sent. Returns how to end that. A listener must return soon. */
   onEvent(listener: EventListener): () => void {
     this.#listeners.add(listener);
@@ -180,10 +173,13 @@ export class Events {
    */
   mute(about: string, until: number | null): { readonly subject: string; readonly until: number | null } {
     const subject = plainSubject(about);
-    const end = until === null ? null : muteEnd(until, this.#deps.clock.now());
+    const now = this.#deps.clock.now();
+    const end = until === null ? null : muteEnd(until, now);
+    const wasMuted = this.#isMuted(subject, now);
     if (end === null) this.#mutes.delete(subject);
     else this.#mutes.set(subject, end);
     this.#write({ mute: subject, until: end });
+    if (end === null && wasMuted) this.#reportMuted(subject, now);
     return { subject, until: end };
   }
 
@@ -195,7 +191,7 @@ export class Events {
       .map(([subject, until]) => ({ subject, until }));
   }
 
-  /** To be called from time to time: sends the summaries that are due, and writes what the disk did not take. */
+  /** To be called from time to time: sends what is due, and writes what the disk did not take. */
   tick(): void {
     const now = this.#deps.clock.now();
     for (const [key, known] of this.#reported) {
@@ -203,7 +199,11 @@ export class Events {
       if (known.more > 0) this.#summarize(known, now);
       else if (!known.lasts) this.#reported.delete(key);
     }
-    for (const [subject, until] of this.#mutes) if (until <= now) this.#mutes.delete(subject);
+    for (const [subject, until] of this.#mutes) {
+      if (until > now) continue;
+      this.#mutes.delete(subject);
+      this.#reportMuted(subject, now);
+    }
     this.#forgetOld();
     if (this.#mustRewrite) this.#rewrite();
   }
@@ -213,6 +213,16 @@ export class Events {
     await this.#rewriting;
     if (this.#mustRewrite) this.#rewrite();
     await this.#rewriting;
+  }
+
+  /** A mute has ended: what began during it and still lasts is sent now. */
+  #reportMuted(subject: string, now: number): void {
+    for (const known of this.#reported.values()) {
+      if (known.active?.muted !== true || known.active.subject !== subject) continue;
+      known.active = this.#publish(known.occurrence, { at: now, state: "begun", muted: false });
+      known.at = now;
+      known.more = 0;
+    }
   }
 
   #summarize(known: Reported, now: number): void {
