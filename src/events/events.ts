@@ -395,7 +395,7 @@ export class Events {
 }
 
 function keyOf({ kind, subject, once }: Pick<Occurrence, "kind" | "subject" | "once">): string {
-  return JSON.stringify([kind, plainSubject(subject), once?.name ?? null]);
+  return JSON.stringify([kind, plainSubject(subject), once === undefined ? null : plainSubject(once.name)]);
 }
 
 function plainEvent({ id, at, kind, severity, subject, message, next, state }: StoredEvent): Event {

@@ -1,3 +1,4 @@
+import type { EventKind } from "../config/schema.ts";
 import { escapeControlChars } from "../core/display.ts";
 import { redactCredentials, redactKeyShapes } from "../core/redact.ts";
 import type { Occurrence } from "./event.ts";
@@ -9,15 +10,19 @@ const MAX_LENGTH = 500;
 /** The path, the query and the user name of an address may be secret. */
 const ADDRESS = /\b([a-z][a-z0-9+.-]*:\/\/)(?:[^\s/?#@"']*@)?([^\s/?#"'),;]+)[^\s"'),;]*/gi;
 
+/** Sentences that are ours but for the names of models or sessions, which are long runs of characters, as keys are. */
+const NAMING_KINDS: readonly EventKind[] = ["other-model", "limit"];
+
 /** Without anything that looks like a credential, without whole addresses, and on one line. */
 export function plainOccurrence(occurrence: Occurrence): Occurrence {
-  const { subject, message, next } = occurrence;
+  const { kind, subject, message, next, once } = occurrence;
   return {
     ...occurrence,
     subject: plainSubject(subject),
-    message: plainSentence(message),
-    // A command may have the id of a session, which is a long run of characters, too.
-    next: next === null ? null : plainLine(redactKeyShapes(next)),
+    message: NAMING_KINDS.includes(kind) ? plainNames(message) : plainSentence(message),
+    // A command may have such names, too.
+    next: next === null ? null : plainNames(next),
+    ...(once !== undefined && { once: { ...once, name: plainSubject(once.name) } }),
   };
 }
 
@@ -27,7 +32,16 @@ export function plainSubject(text: string): string {
 }
 
 export function plainSentence(text: string): string {
-  return plainLine(redactCredentials(text.replace(ADDRESS, "$1$2")));
+  return plainLine(redactCredentials(withoutPaths(text)));
+}
+
+/** Hides only what begins as keys do. */
+function plainNames(text: string): string {
+  return plainLine(redactKeyShapes(withoutPaths(text)));
+}
+
+function withoutPaths(text: string): string {
+  return text.replace(ADDRESS, "$1$2");
 }
 
 function plainLine(text: string): string {

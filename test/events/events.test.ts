@@ -325,9 +325,22 @@ t.test("no credential and no whole address gets into an event", async (t) => {
     ...DOWN,
     subject: `tool ${secret}`,
     message: `POST https://user:${secret}@gateway.example.com/v1/chat?key=${secret} failed\nwith Bearer ${secret}\u001b[31m`,
-    next: `keybearer tools add ${secret}`,
+    next: `keybearer tools add ${secret} --gateway https://user:canary@gateway.example.com/canary`,
   });
   for (const text of [JSON.stringify(event), readFileSync(file, "utf8"), lines.join("")])
     t.notOk(text.includes("canary"));
   t.match(event?.message, /^POST https:\/\/gateway\.example\.com failed with Bearer \[hidden\]\\u\{1b\}/);
+});
+
+t.test("the names of models and sessions stay readable, and keys among them do not", async (t) => {
+  const { events, file } = await scene(t);
+  const asked = "Qwen3-Coder-480B-A35B-Instruct";
+  const event = events.report(otherModelAnswered({ tool: "codex", asked, answered: "sk-0123456789abcdef" }));
+  t.match(event, {
+    message: `codex asked for ${asked}, and [hidden] answered`,
+    next: `keybearer usage ack-model ${asked} [hidden]`,
+  });
+  t.notMatch(readFileSync(file, "utf8"), "0123456789abcdef");
+  const session = "session 01HXYZABCDabcd0123456789ab of tool codex has used 80 % of its limit";
+  t.equal(events.report({ ...OTHER_MODEL, kind: "limit", message: session })?.message, session);
 });
