@@ -100,7 +100,10 @@ export function findOccurrences(before: Before, now: Observed): Changes {
   });
   return {
     begun: holding.filter((one) => !known.has(nameOf(one))),
-    ended: ended.map((ref) => ({ ...ref, message: isGone(ref, now) ? goneMessage(ref) : endMessage(ref) })),
+    ended: ended.map((ref) => ({
+      ...ref,
+      message: isGone(ref, now) ? goneMessage(ref) : endMessage(ref, now),
+    })),
     holding,
   };
 }
@@ -231,7 +234,7 @@ function configRejected({ count, line, check }: RejectedConfig): Occurrence {
   };
 }
 
-function endMessage({ kind, subject }: Ref): string {
+function endMessage({ kind, subject }: Ref, { gateways }: Observed): string {
   switch (kind) {
     case "leak":
     case "suspicion":
@@ -241,7 +244,13 @@ function endMessage({ kind, subject }: Ref): string {
     case "needs-trust":
       return `the key of ${subject} is not held any more`;
     case "gateway-down":
-      return `${subject} answers again`;
+      // After a change of its settings nothing is known of it.
+      return gateways.some(
+        ({ name, state }) =>
+          plainSubject(subject) === plainSubject(`gateway ${name}`) && state === "reachable",
+      )
+        ? `${subject} answers again`
+        : `${subject} is not known to fail any more`;
     case "mirror-blind":
       return `the ${subject} is read again`;
     case "log-unavailable":

@@ -177,6 +177,19 @@ t.test("a key that was seen to be refused is over when it is another key", async
   t.equal(findOccurrences({ lasting: [ref], seen: new Set([nameOf(ref)]) }, now).ended.length, 1);
 });
 
+t.test("a gateway whose settings were changed is not said to answer", async (t) => {
+  const ref = { kind: "gateway-down", subject: "gateway main" } as const;
+  const before = { lasting: [ref], seen: new Set([nameOf(ref)]) };
+  for (const [state, message] of [
+    ["unknown", "gateway main is not known to fail any more"],
+    ["failing", "gateway main is not known to fail any more"],
+    ["reachable", "gateway main answers again"],
+  ] as const) {
+    const gateways = [{ name: "main", state, failedForMs: 0, problem: null }];
+    t.match(findOccurrences(before, { ...QUIET, gateways }).ended, [{ message }], state);
+  }
+});
+
 function level(given: Partial<Level>): Level {
   return {
     limit: { kind: "spend", per: "day" },
