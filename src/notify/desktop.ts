@@ -32,15 +32,17 @@ export async function sendToDesktop(
   timeoutMs: number,
   signal: AbortSignal,
 ): Promise<Outcome> {
-  const invocation = desktop.platform === "darwin" ? macInvocation(message) : busInvocation(desktop, message);
-  if (typeof invocation === "string") return { result: "absent", problem: invocation };
-  const { program } = invocation;
-  const ended = await run(invocation, timeoutMs, signal);
-  if (ended.code === 0) return DELIVERED;
-  if (NO_DESKTOP.test(ended.stderr))
-    return { result: "absent", problem: "no program shows notifications here" };
-  const how = ended.problem ?? `ended with exit code ${ended.code}`;
-  return { result: "retry", problem: `${program} ${how}`, next: null };
+  const isMac = desktop.platform === "darwin";
+  const invocations = isMac ? [macInvocation(message)] : busInvocations(desktop, message);
+  if (typeof invocations === "string") return { result: "absent", problem: invocations };
+  for (const invocation of invocations) {
+    const ended = await run(invocation, timeoutMs, signal);
+    if (ended.code === 0) return DELIVERED;
+    if (NO_DESKTOP.test(ended.stderr)) continue;
+    const how = ended.problem ?? `ended with exit code ${ended.code}`;
+    return { result: "retry", problem: `${invocation.program} ${how}`, next: null };
+  }
+  return { result: "absent", problem: "no program shows notifications here" };
 }
 
 /** What the programs say where nothing takes notifications, or where there is no session bus. */
@@ -61,10 +63,10 @@ function macInvocation(message: Message): Invocation {
   return { program: "/usr/bin/osascript", args, env: {} };
 }
 
-/** A text says why there is no desktop. */
-function busInvocation({ env, uid, folders }: Desktop, message: Message): Invocation | string {
-  const address = findBus(env, uid);
-  if (address === null) return "there is no session bus";
+/** One for each bus, to be tried in turn. A text says why there is no desktop. */
+function busInvocations({ env, uid, folders }: Desktop, message: Message): readonly Invocation[] | string {
+  const addresses = findBuses(env, uid);
+  if (addresses.length === 0) return "there is no session bus";
   const found = [notifySend, gdbus, busctl].flatMap((make) => {
     const { name, args } = make(message);
     const folder = folders.find((one) => existsSync(join(one, name)));
@@ -72,15 +74,18 @@ function busInvocation({ env, uid, folders }: Desktop, message: Message): Invoca
   });
   const [first] = found;
   if (first === undefined) return "there is no notify-send, gdbus or busctl";
-  return { ...first, env: { DBUS_SESSION_BUS_ADDRESS: address } };
+  return addresses.map((address) => ({ ...first, env: { DBUS_SESSION_BUS_ADDRESS: address } }));
 }
 
-/** systemd's user manager has it in its environment, and always at the same place. */
-function findBus(env: NodeJS.ProcessEnv, uid: number): string | null {
+/**
+ * systemd's user manager has it in its environment, and always at the same place. A process that outlived the session in
+ * which it was started has the address of a bus that is gone.
+ */
+function findBuses(env: NodeJS.ProcessEnv, uid: number): readonly string[] {
   const named = env.DBUS_SESSION_BUS_ADDRESS ?? "";
-  if (named !== "") return named;
   const path = join(env.XDG_RUNTIME_DIR || `/run/user/${uid}`, "bus");
-  return existsSync(path) ? `unix:path=${path}` : null;
+  const usual = existsSync(path) ? `unix:path=${path}` : "";
+  return [...new Set([named, usual])].filter((address) => address !== "");
 }
 
 interface BusCall {

@@ -8,7 +8,7 @@ export interface Message extends Omit<Event, "kind"> {
 /** How one attempt to send a message ended. */
 export type Outcome =
   | { readonly result: "delivered" }
-  /** There is nothing that it could be sent to, which is no error. */
+  /** There is nothing that it could be sent to now, which is no error. */
   | { readonly result: "absent"; readonly problem: string }
   | Unsent;
 

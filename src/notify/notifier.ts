@@ -47,7 +47,8 @@ interface ChannelState {
   failures: number;
   /** null: the last attempt did not fail. */
   failing: (Unsent & { readonly since: number; readonly sinceElapsed: number }) | null;
-  absent: string | null;
+  /** null: there was something to send to at the last attempt. */
+  absent: { readonly problem: string; readonly sinceElapsed: number } | null;
   lost: number;
   deliveredAt: number | null;
 }
@@ -197,7 +198,9 @@ export class Notifier {
     // The first one may be on its way.
     const others = state.waiting.slice(state.isSending ? 1 : 0);
     const item = others.find(({ event }) => event.severity !== "critical") ?? others[0];
-    if (item !== undefined) this.#lose(state, item, `more than ${MAX_WAITING} wait`);
+    if (item === undefined) return;
+    if (state.absent === null) this.#lose(state, item, `more than ${MAX_WAITING} wait`);
+    else this.#remove(state, item);
   }
 
   #lose(state: ChannelState, item: Item, why: string): void {
@@ -248,14 +251,16 @@ export class Notifier {
   }
 
   #settle(state: ChannelState, item: Item, outcome: Outcome): void {
-    const { clock } = this.#deps;
-    if (outcome.result === "delivered" || outcome.result === "absent") {
+    if (outcome.result === "delivered") {
       this.#remove(state, item);
-      this.#noteSuccess(state, outcome);
-      state.notBefore = clock.elapsed() + state.channel.paceMs;
+      this.#noteSuccess(state);
       return;
     }
     if (this.#isStopping) return;
+    if (outcome.result === "absent") {
+      for (const one of this.#old(state, this.#noteAbsent(state, outcome.problem))) this.#remove(state, one);
+      return;
+    }
     this.#noteFailure(state, outcome);
     if (outcome.result === "gone") {
       for (const one of [...state.waiting]) this.#lose(state, one, outcome.problem);
@@ -263,28 +268,43 @@ export class Notifier {
     }
     // More than a thousand waited, and it was the one that was given up.
     if (!state.waiting.includes(item)) return;
-    const since = state.failing?.sinceElapsed ?? 0;
-    const age = clock.now() - item.at;
-    const isOld = age > GIVE_UP_MS + quietMs(this.#notify.quiet);
     if (outcome.result === "gave-up") this.#lose(state, item, outcome.problem);
-    else if (isOld && clock.elapsed() - since > LEAST_TRIED_MS)
-      this.#lose(state, item, `it failed for a day: ${outcome.problem}`);
     else if (outcome.isRefused) state.waiting = [...state.waiting.filter((one) => one !== item), item];
+    const since = state.failing?.sinceElapsed ?? 0;
+    for (const one of this.#old(state, since))
+      this.#lose(state, one, `it failed for a day: ${outcome.problem}`);
   }
 
-  #noteSuccess(state: ChannelState, outcome: Extract<Outcome, { result: "delivered" | "absent" }>): void {
+  /** What has waited for a day. @param since when sending began to fail, by clock.elapsed() */
+  #old({ waiting }: ChannelState, since: number): readonly Item[] {
+    const { clock } = this.#deps;
+    if (clock.elapsed() - since <= LEAST_TRIED_MS) return [];
+    const oldest = clock.now() - GIVE_UP_MS - quietMs(this.#notify.quiet);
+    return waiting.filter(({ at }) => at < oldest);
+  }
+
+  #noteSuccess(state: ChannelState): void {
+    const { log, clock } = this.#deps;
+    const { name, paceMs } = state.channel;
+    if (state.failing !== null) log.info({ channel: name }, `notify: ${name} works again`);
+    state.failing = null;
+    state.absent = null;
+    state.failures = 0;
+    state.deliveredAt = clock.now();
+    state.notBefore = clock.elapsed() + paceMs;
+  }
+
+  /** Somebody may log in, so what waits is kept for a day. Answers since when there is nothing to send to. */
+  #noteAbsent(state: ChannelState, problem: string): number {
     const { log, clock } = this.#deps;
     const { name } = state.channel;
-    if (outcome.result === "absent") {
-      if (state.absent === null) log.info({ channel: name }, `notify: ${outcome.problem}`);
-      state.absent = outcome.problem;
-    } else {
-      state.absent = null;
-      state.deliveredAt = clock.now();
-      if (state.failing !== null) log.info({ channel: name }, `notify: ${name} works again`);
-    }
+    if (state.absent === null) log.info({ channel: name }, `notify: ${problem}`);
+    const sinceElapsed = state.absent?.sinceElapsed ?? clock.elapsed();
+    state.absent = { problem, sinceElapsed };
     state.failing = null;
     state.failures = 0;
+    state.notBefore = clock.elapsed() + LAST_RETRY_MS;
+    return sinceElapsed;
   }
 
   #noteFailure(state: ChannelState, outcome: Unsent): void {
@@ -296,6 +316,7 @@ export class Notifier {
     const since = state.failing?.since ?? clock.now();
     const sinceElapsed = state.failing?.sinceElapsed ?? clock.elapsed();
     state.failing = { ...outcome, since, sinceElapsed };
+    state.absent = null;
     const backoff = Math.min(FIRST_RETRY_MS * 2 ** state.failures, LAST_RETRY_MS);
     state.failures += 1;
     state.notBefore = clock.elapsed() + Math.max(backoff, outcome.afterMs ?? 0);
@@ -312,10 +333,9 @@ export class Notifier {
     const sending = this.#send(state, testMessage(this.#deps.clock.now()));
     state.attempt = sending;
     const outcome = await sending;
-    if (outcome.result === "delivered" || outcome.result === "absent") {
-      this.#noteSuccess(state, outcome);
-      state.notBefore = this.#deps.clock.elapsed() + state.channel.paceMs;
-    } else this.#noteFailure(state, outcome);
+    if (outcome.result === "delivered") this.#noteSuccess(state);
+    else if (outcome.result === "absent") this.#noteAbsent(state, outcome.problem);
+    else this.#noteFailure(state, outcome);
     this.#pump(state);
     if (outcome.result === "delivered")
       return { channel, kind, result: "delivered", problem: "", next: null };
@@ -379,8 +399,8 @@ function channelStatus(state: ChannelState): ChannelStatus {
     const { since, problem: why, next, result } = failing;
     return { ...common, state: result === "gone" ? "gone" : "failing", since, why, next };
   }
-  const isAbsent = absent !== null;
-  return { ...common, state: isAbsent ? "absent" : "ok", since: null, why: absent, next: null };
+  if (absent !== null) return { ...common, state: "absent", since: null, why: absent.problem, next: null };
+  return { ...common, state: "ok", since: null, why: null, next: null };
 }
 
 function minuteOfDay(now: number): number {

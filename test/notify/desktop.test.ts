@@ -6,8 +6,11 @@ import t, { type Test } from "tap";
 import { type Desktop, sendToDesktop } from "../../src/notify/desktop.ts";
 import type { Message } from "../../src/notify/message.ts";
 import { eventOf, startNotifier } from "../doubles/alerts.ts";
+import { movableClock } from "../doubles/movable-clock.ts";
 import { showNotifications, startSessionBus } from "../doubles/notification-daemon.ts";
 import { until } from "../doubles/until.ts";
+
+const MINUTE = 60_000;
 
 /** Short, because it contains a unix socket. */
 async function newFolder(t: Test): Promise<string> {
@@ -32,6 +35,13 @@ async function folderWith(t: Test, program: string): Promise<string | null> {
   const folder = await newFolder(t);
   symlinkSync(found, join(folder, program));
   return folder;
+}
+
+/** A notify-send. */
+function installProgram(folder: string, script: string): void {
+  const program = join(folder, "notify-send");
+  writeFileSync(program, `#!/bin/sh\n${script}\n`);
+  chmodSync(program, 0o755);
 }
 
 const HOSTILE = eventOf({
@@ -86,29 +96,55 @@ t.test("a service without the variable finds the bus of its user", async (t) => 
   await until("it is shown", () => shown.length === 1 && notifier.status().channels[0]?.waiting === 0);
   t.match(notifier.status().channels, [{ name: "desktop", state: "ok", why: null }]);
   t.same(log, []);
+  const outlived = { ...desktop.env, DBUS_SESSION_BUS_ADDRESS: `unix:path=${join(runtime, "gone")}` };
+  t.same(await send({ ...desktop, env: outlived }, eventOf()), { result: "delivered" });
+  t.equal(shown.length, 2, "also when the variable names a bus that is gone");
 });
 
-t.test("no desktop is no error, and is logged once", async (t) => {
+t.test("no desktop is no error, is logged once, and what waits is shown to who logs in", async (t) => {
   const empty = await newFolder(t);
   const noBus: Desktop = {
     platform: "linux",
     env: { XDG_RUNTIME_DIR: empty },
     uid: 0,
-    folders: ["/usr/bin"],
+    folders: [empty],
   };
   t.match(await send(noBus, eventOf()), { result: "absent", problem: "there is no session bus" });
   const gone: Desktop = { ...noBus, env: { DBUS_SESSION_BUS_ADDRESS: `unix:path=${join(empty, "gone")}` } };
-  t.match(await send(gone, eventOf()), { result: "absent" });
-  t.match(await send({ ...gone, folders: [empty] }, eventOf()), {
-    problem: /no notify-send, gdbus or busctl/,
-  });
-  const { notifier, log } = startNotifier(t, "{}", { desktop: noBus });
+  t.match(await send({ ...gone, folders: ["/usr/bin"] }, eventOf()), { result: "absent" });
+  t.match(await send(gone, eventOf()), { problem: /no notify-send, gdbus or busctl/ });
+  const clock = movableClock();
+  const { notifier, ticker, log } = startNotifier(t, "{}", { desktop: noBus, clock });
   for (const _ of [1, 2]) notifier.notify(eventOf());
-  await until("both are over", () => notifier.status().channels[0]?.waiting === 0);
-  const [channel] = notifier.status().channels;
-  t.match(channel, { state: "absent", why: "there is no session bus", next: null, lost: 0 });
-  t.equal(log.length, 1);
+  await until("it was tried", () => notifier.status().channels[0]?.state === "absent");
+  t.match(notifier.status().channels[0], { why: "there is no session bus", next: null, waiting: 2, lost: 0 });
   t.match(await notifier.test("desktop"), [{ result: "absent" }]);
+  t.equal(log.length, 1);
+  installProgram(empty, "exit 0");
+  writeFileSync(join(empty, "bus"), "");
+  clock.pass(14 * MINUTE);
+  ticker.tick();
+  t.equal(notifier.status().channels[0]?.waiting, 2);
+  clock.pass(MINUTE);
+  ticker.tick();
+  await until("both are shown", () => notifier.status().channels[0]?.waiting === 0);
+  t.match(notifier.status().channels[0], { state: "ok", why: null });
+});
+
+t.test("without a desktop alerts are dropped after a day or a thousand, and nothing is said", async (t) => {
+  const clock = movableClock();
+  const { notifier, ticker, log, file } = startNotifier(t, "{}", { clock });
+  notifier.notify(eventOf());
+  await until("it was tried", () => notifier.status().channels[0]?.state === "absent");
+  for (let number = 0; number < 1001; number += 1) notifier.notify(eventOf());
+  t.match(notifier.status().channels[0], { waiting: 1000, lost: 0 });
+  clock.pass(25 * 60 * MINUTE);
+  ticker.tick();
+  await until("all are dropped", () => notifier.status().channels[0]?.waiting === 0);
+  t.match(notifier.status().channels[0], { state: "absent", lost: 0 });
+  t.equal(log.length, 1);
+  t.equal(readFileSync(file, "utf8"), "");
+  t.notOk(ticker.isNeeded);
 });
 
 t.test("a program that hangs or fails is tried again", async (t) => {
@@ -120,10 +156,7 @@ t.test("a program that hangs or fails is tried again", async (t) => {
     uid: 0,
     folders: [folder],
   };
-  const install = (script: string) => {
-    writeFileSync(program, `#!/bin/sh\n${script}\n`);
-    chmodSync(program, 0o755);
-  };
+  const install = (script: string) => installProgram(folder, script);
   install("exit 3");
   t.match(await send(desktop, eventOf()), { result: "retry", problem: `${program} ended with exit code 3` });
   install("exec sleep 1000");

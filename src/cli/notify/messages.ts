@@ -29,7 +29,8 @@ export function describeChannel(channel: ChannelStatus, now: number): string | n
   const parts: string[] = [];
   if (state === "failing") parts.push(`failing since ${timeOfDay(since ?? now, now)}: ${why}`);
   else if (why !== null) parts.push(why);
-  if (waiting > 0) parts.push(`${waiting} ${waiting === 1 ? "waits" : "wait"}`);
+  // Without a desktop they wait in case somebody logs in, and nothing is wrong.
+  if (waiting > 0 && state !== "absent") parts.push(`${waiting} ${waiting === 1 ? "waits" : "wait"}`);
   if (lost > 0) parts.push(`${lost} given up`);
   return parts.length === 0 ? null : parts.join("; ");
 }
