@@ -47,6 +47,8 @@ interface ChannelState {
   failures: number;
   /** null: the last attempt did not fail. */
   failing: (Unsent & { readonly since: number; readonly sinceElapsed: number }) | null;
+  /** Since when nothing can be sent, by clock.elapsed(). null: it can. */
+  blockedSince: number | null;
   /** null: there was something to send to at the last attempt. */
   absent: { readonly problem: string; readonly sinceElapsed: number } | null;
   lost: number;
@@ -163,6 +165,7 @@ export class Notifier {
         notBefore: 0,
         failures: 0,
         failing: null,
+        blockedSince: channel.blocked === null ? null : this.#deps.clock.elapsed(),
         absent: null,
         lost: 0,
         deliveredAt: null,
@@ -170,6 +173,7 @@ export class Notifier {
       return;
     }
     known.channel = channel;
+    known.blockedSince = channel.blocked === null ? null : (known.blockedSince ?? this.#deps.clock.elapsed());
     if (!isNewConfig) return;
     // A person may have corrected what failed.
     known.notBefore = 0;
@@ -275,6 +279,14 @@ export class Notifier {
       this.#lose(state, one, `it failed for a day: ${outcome.problem}`);
   }
 
+  /** A channel that works gives up after an attempt. This one has none. */
+  #giveUpBlocked(state: ChannelState): void {
+    const { blocked } = state.channel;
+    if (blocked === null || state.blockedSince === null || state.isSending) return;
+    for (const item of this.#old(state, state.blockedSince))
+      this.#lose(state, item, `it could not be sent for a day: ${blocked.problem}`);
+  }
+
   /** What has waited for a day. @param since when sending began to fail, by clock.elapsed() */
   #old({ waiting }: ChannelState, since: number): readonly Item[] {
     const { clock } = this.#deps;
@@ -353,7 +365,11 @@ export class Notifier {
   }
 
   #tick(): void {
-    for (const state of this.#channels.values()) this.#pump(state);
+    for (const state of this.#channels.values()) {
+      this.#giveUpBlocked(state);
+      this.#pump(state);
+    }
+    this.#tickIfNeeded();
     this.#ticks += 1;
     if (this.#ticks % TIDY_EVERY !== 0) return;
     background(

@@ -170,6 +170,23 @@ t.test("after a day of attempts an alert is given up, and status and log say so"
   t.match(under.log.join(""), /gave up an alert for ops: it failed for a day: it answered 500/);
 });
 
+t.test("an alert for a channel that is blocked is given up after a day, too", async (t) => {
+  const clock = movableClock();
+  // Its source is no literal, so nothing has read it.
+  const notify = "{ desktop: false, webhooks: { ops: { url: keychain:keybearer/ops } } }";
+  const under = startNotifier(t, notify, { clock });
+  under.notifier.notify(eventOf());
+  await untilState(under, "unavailable", 1);
+  clock.pass(DAY - HOUR);
+  under.ticker.tick();
+  t.match(channel(under), { waiting: 1, lost: 0 });
+  clock.pass(2 * HOUR);
+  under.ticker.tick();
+  t.match(channel(under), { state: "unavailable", waiting: 0, lost: 1 });
+  t.match(under.log.join(""), /gave up an alert for ops: it could not be sent for a day/);
+  t.notOk(under.ticker.isNeeded);
+});
+
 t.test("a machine that slept for two days tries for an hour before it gives up", async (t) => {
   const receiver = await startReceiver(t);
   receiver.answer = (res) => void res.writeHead(500).end();
