@@ -27,7 +27,7 @@ interface KindCase {
 
 const KINDS: Readonly<Record<WebhookKind, KindCase>> = {
   generic: { path: "/hook", good: "", bad: null },
-  slack: { path: "/services/T/B/x", good: "ok", bad: "no" },
+  slack: { path: "/services/T/B/x", good: "", bad: null },
   feishu: { path: "/open-apis/bot/v2/hook/x", good: '{"code":0}', bad: '{"code":19021}' },
   dingtalk: { path: "/robot/send?access_token=x", good: '{"errcode":0}', bad: '{"errcode":310000}' },
   wecom: { path: "/cgi-bin/webhook/send?key=x", good: '{"errcode":0}', bad: '{"errcode":93000}' },
@@ -311,11 +311,11 @@ t.test("of an endless answer little is read", async (t) => {
       write();
     };
   });
-  const under = startNotifier(t, notifyOf(receiver, "slack"));
+  const under = startNotifier(t, notifyOf(receiver, "bark"));
   under.notifier.notify(eventOf());
   await untilState(under, "failing", 1);
   await ended;
-  t.match(channel(under).why, /not one of Slack/);
+  t.match(channel(under).why, /not one of Bark/);
 });
 
 async function testOne(t: Test, under: UnderTest, wanted: object): Promise<void> {

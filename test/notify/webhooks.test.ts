@@ -117,7 +117,7 @@ const REPLIES: readonly (readonly [WebhookKind, number, string, object])[] = [
   ["generic", 413, "", { result: "gave-up" }],
   ["generic", 500, "https://secret.example.com", { result: "retry", problem: "it answered 500" }],
   ["slack", 200, "ok", { result: "delivered" }],
-  ["slack", 200, "<html>", { result: "retry", isRefused: true }],
+  ["slack", 204, "", { result: "delivered" }],
   ["slack", 404, "no_service", { result: "retry", problem: "it answered 404 (no_service)" }],
   ["slack", 403, "a word of its own", { result: "retry", problem: "it answered 403" }],
   ["feishu", 200, '{"code":0,"msg":"success"}', { result: "delivered" }],
