@@ -174,8 +174,9 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   // The sandbox has no config.yaml that could have lost a token.
   if (sandboxSession === null) tokenUses.followStart();
   shutdown.add("write when tokens were last used", () => tokenUses.stop());
+  const isSandbox = () => sandboxSession?.serving() ?? false;
   const notifier = new Notifier(
-    { file: paths.notifyQueue, clock, ticker, log, env, desktop: systemDesktop(env) },
+    { file: paths.notifyQueue, clock, ticker, log, env, desktop: systemDesktop(env), isSandbox },
     initial,
   );
   shutdown.add("stop sending alerts", () => notifier.stop());
@@ -205,7 +206,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     keyHealth,
     reload,
     snapshot,
-    isSandbox: () => sandboxSession?.serving() ?? false,
+    isSandbox,
     limiter,
     shared,
     usage,

@@ -24,6 +24,8 @@ interface NotifierDeps {
   /** For the program that gets events. */
   readonly env: NodeJS.ProcessEnv;
   readonly desktop: ChannelDeps["desktop"];
+  /** There is no config.yaml, so nothing is known of the channels that it had. */
+  readonly isSandbox: () => boolean;
   /** Milliseconds that one attempt may take. Default: see channels.ts. */
   readonly timeoutMs?: number;
 }
@@ -120,7 +122,7 @@ export class Notifier {
     const names = new Set(channels.map(({ name }) => name));
     for (const name of this.#channels.keys()) if (!names.has(name)) this.#channels.delete(name);
     for (const channel of channels) this.#take(channel, isNewConfig);
-    this.#dropOthers(names);
+    if (!this.#deps.isSandbox()) this.#dropOthers(names);
     for (const state of this.#channels.values()) this.#pump(state);
     this.#tickIfNeeded();
   }

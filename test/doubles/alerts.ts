@@ -122,6 +122,7 @@ interface NotifierOptions {
   readonly desktop?: Desktop;
   readonly env?: NodeJS.ProcessEnv;
   readonly timeoutMs?: number;
+  readonly isSandbox?: () => boolean;
 }
 
 function newFolder(t: Test): string {
@@ -143,6 +144,7 @@ export function startNotifier(t: Test, notify: string, options: NotifierOptions 
       log: quietLog(log),
       env: options.env ?? {},
       desktop: options.desktop ?? NO_DESKTOP,
+      isSandbox: options.isSandbox ?? (() => false),
       ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
     },
     trustedSnapshot(notify),

@@ -14,6 +14,7 @@ const notifier = new Notifier(
     log: quietLog(),
     env: {},
     desktop: NO_DESKTOP,
+    isSandbox: () => false,
   },
   trustedSnapshot(notify),
 );

@@ -95,6 +95,20 @@ t.test("what waits for a webhook that was removed or renamed is dropped, and tha
   t.equal(readFileSync(under.file, "utf8"), "");
 });
 
+t.test("without a config.yaml what waits for a webhook stays", async (t) => {
+  const receiver = await startReceiver(t);
+  const file = join(t.testdir(), "notify-queue.jsonl");
+  new Queue(file).add(eventOf(), Date.now(), ["ops"]);
+  let isSandbox = true;
+  const under = startNotifier(t, "{}", { file, isSandbox: () => isSandbox });
+  t.same(under.log, []);
+  isSandbox = false;
+  under.notifier.apply(
+    trustedSnapshot(`{ desktop: false, webhooks: { ops: { url: "${receiver.origin}/x" } } }`),
+  );
+  await until("it arrived", () => receiver.received.length === 1 && waiting(under) === 0);
+});
+
 t.test("with a full disk alerts stay in memory, are delivered, and are written later", async (t) => {
   const disk = mountSmallDisk(t, 1);
   if (disk === null) return;
