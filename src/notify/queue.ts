@@ -1,6 +1,6 @@
 import { closeSync, constants, fdatasync, writeSync } from "node:fs";
 import { EVENT_KINDS } from "../config/schema.ts";
-import { errorMessage } from "../core/errors.ts";
+import { errorMessage, hasCode } from "../core/errors.ts";
 import { asFields, asList, type JsonObject, parseObject } from "../core/json.ts";
 import { openOwnFile, readOwnFile } from "../core/own-file.ts";
 import { stageFile } from "../core/private-file.ts";
@@ -160,14 +160,18 @@ export class Queue {
     this.#appends += 1;
     try {
       closeSync(openOwnFile(this.#path, O_WRONLY | O_TRUNC));
-      this.#lines = 0;
-      this.#isTorn = false;
-      this.#isBehind = false;
-      this.#problem = null;
     } catch (error) {
-      this.#isBehind = true;
-      this.#problem = errorMessage(error);
+      // Without a file nothing waits, either.
+      if (!hasCode(error, "ENOENT")) {
+        this.#isBehind = true;
+        this.#problem = errorMessage(error);
+        return;
+      }
     }
+    this.#lines = 0;
+    this.#isTorn = false;
+    this.#isBehind = false;
+    this.#problem = null;
   }
 }
 

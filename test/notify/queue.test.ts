@@ -1,6 +1,6 @@
 import { fork } from "node:child_process";
 import { once } from "node:events";
-import { appendFileSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { appendFileSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { EVENT_KINDS } from "../../src/config/schema.ts";
@@ -194,6 +194,16 @@ t.test("the file is written again without what was delivered", async (t) => {
     [...again.all()].map(({ event }) => event.message),
     ["stays"],
   );
+});
+
+t.test("a file that was deleted is an empty queue", async (t) => {
+  const file = join(t.testdir(), "notify-queue.jsonl");
+  const queue = new Queue(file);
+  const event = eventOf();
+  queue.add(event, 1, ["ops"]);
+  rmSync(file);
+  queue.done(event.id, "ops");
+  t.equal(queue.problem, null);
 });
 
 t.test("every kind of event survives", async (t) => {
