@@ -236,14 +236,16 @@ notify:
   t.match(doctor.stdout.replace(/\s+/g, " "), /alerts .*ops \(slack\) is failing: it answered 403/);
   const json = await command(t, home, ["status", "--json"]);
   const check = await command(t, home, ["check"]);
-  const wrong = await command(t, home, ["notify", "test", "elsewhere"]);
-  t.match(wrong.stderr, /there is no channel elsewhere/);
+  const pasted = word();
+  const wrong = await command(t, home, ["notify", "test", pasted]);
+  t.match(wrong.stderr, `there is no channel ${pasted}`);
   said.push(status, doctor, json, check, wrong);
   const state = textsOf(filesBelow(join(home, "state")));
   const processes = await argumentsOfAll();
   const printed = said.map(({ stdout, stderr }) => stdout + stderr).join("");
   await under.daemon.stop(0);
   const log = under.logText();
+  t.notMatch(log, pasted);
   t.same(scan({ ...state, processes, printed, log }, { path, token, key }), []);
 });
 
