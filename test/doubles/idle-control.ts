@@ -62,8 +62,8 @@ export async function serveControls(
     mirror: NO_MIRROR,
     prober: { models: async () => null, probes: async () => [] },
     lifecycle: NO_LIFECYCLE,
-    notifier: { test: async () => [] },
     events: { newest: () => [], mute: (subject, until) => ({ subject, until }), mutes: () => [] },
+    notifier: { status: () => ({ channels: [], quiet: false, problem: null }), test: async () => [] },
     followEvents: () => {},
     ...given,
   });
