@@ -252,18 +252,18 @@ function secretSpans(text: string): Span[] {
     // A stray character or line break may have cut the secret off from the reference.
     else if (!isInBrackets(text, match.index)) addValue(text, end, column, spans);
   }
-  return mergeSpans([...spans, ...webhookSpans(text)]);
+  return mergeSpans([...spans, ...addressSpans(text)]);
 }
 
-/** From `webhooks:` to the next setting at the margin. */
-const WEBHOOKS = /(?<![\w-])webhooks["']?[^\S\n]*:[\s\S]*?(?=\n["']?[\w.-]+["']?[^\S\n]*:|$)/g;
+/** From `notify:` to the next setting at the margin. A misspelled `webhooks:` is below it, too. */
+const NOTIFY = /(?<![\w-])(?:notify|webhooks)["']?[^\S\n]*:[\s\S]*?(?=\n["']?[\w.-]+["']?[^\S\n]*:|$)/g;
 /** What follows the host of an address there is a secret, such as /services/… */
 const ADDRESS_REST = /(?<=https?:\/\/[^\s/?#"']{1,255}[/?#])[^\s"']+/gi;
 
-function webhookSpans(text: string): Span[] {
-  return [...text.matchAll(WEBHOOKS)].flatMap((webhooks) =>
-    [...webhooks[0].matchAll(ADDRESS_REST)].map((rest) => {
-      const from = webhooks.index + rest.index;
+function addressSpans(text: string): Span[] {
+  return [...text.matchAll(NOTIFY)].flatMap((notify) =>
+    [...notify[0].matchAll(ADDRESS_REST)].map((rest) => {
+      const from = notify.index + rest.index;
       return { from, to: from + rest[0].length };
     }),
   );

@@ -1,6 +1,6 @@
 import t from "tap";
 import { newConfig } from "../../src/cli/first-config.ts";
-import { Report } from "../../src/config/problems.ts";
+import { Report, redactConfig } from "../../src/config/problems.ts";
 
 const FIRST = newConfig({
   baseUrl: "https://gateway.example.com/v1",
@@ -25,6 +25,20 @@ t.test("the examples in a new config.yaml are no secrets, so hints may name the 
     "such as claude-sonnet-4-5",
   ])
     t.equal(problemIn(FIRST, 0, hint)?.message, hint);
+  t.end();
+});
+
+t.test("what follows the host of an address below notify is hidden, also below a misspelled setting", (t) => {
+  for (const name of ["webhooks", "webhook", "web-hooks"])
+    for (const notify of [
+      `notify:\n  ${name}:\n    ops:\n      url: https://hooks.slack.com/services/T/canary\n`,
+      `notify: { ${name}: { ops: { url: "https://hooks.slack.com/services/T/canary" } } }\n`,
+    ]) {
+      const text = `${FIRST}${notify}`;
+      const problem = problemIn(text, text.indexOf("https://hooks"), "no setting services/T/canary");
+      t.match(problem?.excerpt, "https://hooks.slack.com/", notify);
+      t.notMatch(`${problem?.excerpt}${problem?.message}${redactConfig(text)}`, /canary/, notify);
+    }
   t.end();
 });
 
