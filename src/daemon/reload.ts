@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { describeChanges, needsRestart } from "../config/changes.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { type ConfigProblem, problemInLine, warning } from "../config/problems.ts";
-import type { Config, Gateway, Notify } from "../config/schema.ts";
+import { type Config, describeSource, type Gateway, type Notify, type Webhook } from "../config/schema.ts";
 import {
   consoleSecretName,
   consoleSources,
@@ -23,6 +23,7 @@ import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
+import { Secret } from "../core/secret.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { Keyring, WantedKey } from "../keys/keyring.ts";
 import type { Settled, Trust } from "../keys/trust.ts";
@@ -322,8 +323,8 @@ export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
 }
 
 /**
- * Where a webhook's address leads is known once it is read, and pinned then. What signs its messages belongs to the webhook,
- * whose address is pinned.
+ * Where a webhook's address leads is known once it is read, and pinned then, with the recipient. What signs its messages
+ * belongs to the webhook, whose address is pinned.
  */
 function wantedNotifySecrets({ webhooks, command }: Notify, common: CommonWants): WantedKey[] {
   const wanted: WantedKey[] = Object.values(webhooks).flatMap((webhook) =>
@@ -332,7 +333,7 @@ function wantedNotifySecrets({ webhooks, command }: Notify, common: CommonWants)
       name: webhookSecretName(webhook.name, secret),
       path: `${joinPath("notify.webhooks", webhook.name)}.${secret}`,
       source,
-      origins: secret === "url" ? listDestinations(webhook, []) : [`webhook ${webhook.name}`],
+      origins: secret === "url" ? addressDestinations(webhook) : secretDestinations(webhook),
       isAddress: secret === "url",
       password: true,
       secret: `the ${secret === "url" ? "address" : "secret"} of webhook ${webhook.name}`,
@@ -348,6 +349,22 @@ function wantedNotifySecrets({ webhooks, command }: Notify, common: CommonWants)
       isReceiver: true,
     });
   return wanted;
+}
+
+/** A recipient may be a secret, and pins are shown. */
+function addressDestinations(webhook: Webhook): readonly string[] {
+  const { to } = webhook;
+  const destinations = listDestinations(webhook, []);
+  if (to !== null) destinations.push(`recipient ${new Secret(to).digest("recipient").slice(0, 32)}`);
+  return destinations;
+}
+
+/** ntfy is sent the secret itself. Where an address leads that is not written here, its own pin says. */
+function secretDestinations({ name, kind, url }: Webhook): readonly string[] {
+  const destinations = [`webhook ${name}`];
+  if (kind !== "ntfy") return destinations;
+  const origin = url.kind === "literal" ? url.secret.origin() : `the address in ${describeSource(url)}`;
+  return origin === null ? destinations : [...destinations, origin];
 }
 
 type CommonWants = Pick<WantedKey, "home" | "notKeys" | "withhold">;

@@ -23,8 +23,6 @@ export interface WantedKey extends Subject {
   readonly notKeys?: readonly string[] | undefined;
   /** It is a password and not a key. Default false. */
   readonly password?: boolean | undefined;
-  /** It is an address, and leads to its own origin, too. Default false. */
-  readonly isAddress?: boolean | undefined;
 }
 
 interface KeyringDeps {

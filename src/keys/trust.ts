@@ -22,6 +22,8 @@ export interface Subject {
   readonly secret?: string | undefined;
   /** It gets events and gives no key. Default false. */
   readonly isReceiver?: boolean | undefined;
+  /** It is an address, and leads to its own origin, too. Also a new one waits for confirmation. Default false. */
+  readonly isAddress?: boolean | undefined;
 }
 
 /** Something that waits for confirmation: old → new. */
@@ -160,7 +162,11 @@ export class Trust {
     // Any key may be stored at a place that no tool used before. A known one is held by its own pin.
     if (place !== null && !this.#pins.uses.has(place) && !this.#pins.keys.has(id))
       return newSource(subject, place, null);
-    for (const pin of this.#pinsFor(id, subject)) {
+    const pins = this.#pinsFor(id, subject);
+    // A new key tells nobody anything. To a new address alerts are sent.
+    if (subject.isAddress && pins.length === 0)
+      return { what: showKey(subject, key), from: "nowhere", to: showOrigins(origins) };
+    for (const pin of pins) {
       const added = origins.filter((origin) => !pin.origins.includes(origin));
       if (added.length === 0) continue;
       return { what: showKey(subject, key), from: showOrigins(pin.origins), to: showOrigins(added) };

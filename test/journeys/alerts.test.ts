@@ -88,11 +88,15 @@ t.test(
   async (t) => {
     const receiver = await startReceiver(t);
     const secret = `whsec_${randomBytes(24).toString("base64")}`;
-    const under = await startUnderTest(t, configOf("{ desktop: false }"));
     const url = `${receiver.origin}/x`;
-    await under.save(configOf(`{ desktop: false, webhooks: { ops: { url: "${url}", secret: ${secret} } } }`));
-    await until("it is there", async () => (await channelsOf(under))[0]?.state === "ok");
-    t.match(await testAll(under), [{ result: "delivered" }]);
+    const phone = `kind: ntfy, url: "${receiver.origin}", to: x`;
+    const under = await startUnderTest(
+      t,
+      configOf(
+        `{ desktop: false, webhooks: { ops: { url: "${url}", secret: ${secret} }, phone: { ${phone} } } }`,
+      ),
+    );
+    t.match(await testAll(under), [{ result: "delivered" }, { result: "delivered" }]);
     const { body = "", headers = {} } = receiver.received[0] ?? {};
     t.ok(new Webhook(secret).verify(body, headers as Record<string, string>));
     await under.save(
@@ -101,13 +105,41 @@ t.test(
     await untilHeld(under, /the secret of webhook mine .*webhook ops → webhook mine/);
     await under.save(
       configOf(
-        `{ desktop: false, webhooks: { phone: { kind: ntfy, url: "${receiver.origin}", to: x, secret: sk-0123456789abcdef } } }`,
+        `{ desktop: false, webhooks: { phone: { ${phone}, secret: sk-0123456789abcdef } } }`,
       ),
     );
     await untilHeld(under, /the secret of webhook phone .*http:\/\/127\.0\.0\.1:9 → webhook phone/);
-    t.equal(receiver.received.length, 1);
+    t.equal(receiver.received.length, 2);
   },
 );
+
+t.test("a new webhook and another recipient are held, and a token stays with its host", async (t) => {
+  const [first, second] = [await startReceiver(t), await startReceiver(t)];
+  const phone = (origin: string, to: string) =>
+    `phone: { kind: ntfy, url: "${origin}", to: ${to}, secret: tk_0123456789abcdef }`;
+  const config = (...webhooks: string[]) =>
+    configOf(`{ desktop: false, webhooks: { ${webhooks.join(", ")} } }`);
+  const under = await startUnderTest(t, config(phone(first.origin, "topic-one")));
+  t.match(await testAll(under), [{ result: "delivered" }]);
+  await under.save(config(phone(first.origin, "topic-two")));
+  await untilHeld(under, /the address of webhook phone .*recipient [0-9a-f]{32} → recipient [0-9a-f]{32}$/);
+  await under.save(config(phone(first.origin, "topic-one"), `ops: { url: "${first.origin}/canary" }`));
+  await untilHeld(under, /the address of webhook ops .*nowhere → http/);
+  t.match(await testAll(under), [{ result: "delivered" }, { result: "held" }]);
+  await under.save(config(phone(second.origin, "topic-one")));
+  await untilHeld(under, /the address of webhook phone/);
+  const held = await askDaemon(under.paths, "GET", "/held/notify");
+  const to = new RegExp(`${second.origin}$`);
+  t.match(held, {
+    value: [
+      { what: "the address of webhook phone", to },
+      { what: "the secret of webhook phone", to },
+    ],
+  });
+  t.equal(first.received.length, 2);
+  t.equal(second.received.length, 0);
+  t.notMatch(`${JSON.stringify(held)}${under.logText()}`, /canary|topic-/);
+});
 
 t.test("a new program, variable or file is held and not used", async (t) => {
   const home = await newHome(t);
