@@ -104,9 +104,7 @@ t.test(
     );
     await untilHeld(under, /the secret of webhook mine .*webhook ops → webhook mine/);
     await under.save(
-      configOf(
-        `{ desktop: false, webhooks: { phone: { ${phone}, secret: sk-0123456789abcdef } } }`,
-      ),
+      configOf(`{ desktop: false, webhooks: { phone: { ${phone}, secret: sk-0123456789abcdef } } }`),
     );
     await untilHeld(under, /the secret of webhook phone .*http:\/\/127\.0\.0\.1:9 → webhook phone/);
     t.equal(receiver.received.length, 2);
