@@ -74,7 +74,7 @@ function readEvents(section: Section | null, channels: readonly string[]): Notif
   return Object.freeze(events);
 }
 
-/** Kinds that have a secret of their own beside their address, and those that need to know for whom a message is. */
+/** Kinds that have a secret of their own beside their address, and those that need to know the recipient. */
 const WITH_SECRET: readonly WebhookKind[] = ["generic", "feishu", "dingtalk", "ntfy"];
 const WITH_RECIPIENT: readonly WebhookKind[] = ["telegram", "ntfy", "bark"];
 

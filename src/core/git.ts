@@ -2,7 +2,7 @@ import { constants } from "node:fs";
 import { open, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 
-/* What git knows of a folder, read from its files. Anything can be in them: whoever made the folder wrote them. */
+/* What git knows of a folder, read from its files. They can contain anything: they come with the folder. */
 
 export interface Repository {
   /** The folder with `.git` in it. */

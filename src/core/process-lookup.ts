@@ -121,7 +121,7 @@ export class ProcessLookup {
     return this.#library;
   }
 
-  /** For macOS, where nobody has run it so far. */
+  /** For macOS, where it was never run. */
   async #lookUpElsewhere({ remotePort, localPort }: Socket): Promise<ConnectionOwner | null> {
     const { networkConnections } = await this.#load();
     const connections = await networkConnections();

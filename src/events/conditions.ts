@@ -25,7 +25,7 @@ export interface Observed {
 
 export interface ObservedTool {
   readonly name: string;
-  /** accepted: the gateway accepted it since the start. unknown: nobody tried it since, or it cannot be read. */
+  /** accepted: the gateway accepted it since the start. unknown: it was not tried since, or it cannot be read. */
   readonly key: "held" | "refused" | "accepted" | "unknown";
   /** Why it is refused, and what to type; null: it is not. */
   readonly refused: { readonly problem: string; readonly next: string | null } | null;

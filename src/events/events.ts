@@ -42,7 +42,7 @@ const MAX_BYTES = 2 * 1024 * 1024;
 interface Reported {
   /** As it was last reported, or would have been. */
   occurrence: Occurrence;
-  /** When people were last told of it. */
+  /** When it was last reported. */
   at: number;
   /** How often it was reported since then. */
   more: number;
@@ -126,7 +126,7 @@ export class Events {
     if (known.active === null) return;
     const now = this.#deps.clock.now();
     const { subject } = known.active;
-    // Nobody wants to hear of the end of what they did not hear of.
+    // The end of something that was not sent is not sent either.
     const muted = known.active.muted === true || this.#isMuted(subject, now);
     known.active = null;
     const over = { kind, severity: "info", subject, message: plainSentence(message), next: null } as const;

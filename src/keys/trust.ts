@@ -163,7 +163,7 @@ export class Trust {
     if (place !== null && !this.#pins.uses.has(place) && !this.#pins.keys.has(id))
       return newSource(subject, place, null);
     const pins = this.#pinsFor(id, subject);
-    // A new key tells nobody anything. To a new address alerts are sent.
+    // A new key reveals nothing. A new address receives alerts.
     if (subject.isAddress && pins.length === 0)
       return { what: showKey(subject, key), from: "nowhere", to: showOrigins(origins) };
     for (const pin of pins) {

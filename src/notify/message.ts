@@ -1,6 +1,6 @@
 import type { Event } from "../events/event.ts";
 
-/** What a channel sends: an event, or the test of a person who wants to know whether it arrives. */
+/** What a channel sends: an event, or a person's test of whether it arrives. */
 export interface Message extends Omit<Event, "kind"> {
   readonly kind: Event["kind"] | "test";
 }
@@ -13,7 +13,7 @@ export type Outcome =
   | Unsent;
 
 export interface Unsent {
-  /** gone: the receiver wants no more messages at all. */
+  /** gone: the receiver accepts no more messages at all. */
   readonly result: "retry" | "gave-up" | "gone";
   readonly problem: string;
   /** What to do about it; null: it may end by itself. */

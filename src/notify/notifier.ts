@@ -389,7 +389,7 @@ export class Notifier {
   }
 }
 
-/** The receiver has not said that it wants no more. */
+/** The receiver has not said that it accepts no more. */
 function takesEvents({ failing }: ChannelState): boolean {
   return failing?.result !== "gone";
 }

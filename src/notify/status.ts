@@ -18,7 +18,7 @@ export interface ChannelStatus {
    * - held: it waits for `keybearer trust notify`
    * - unavailable: its address or secret cannot be read or used
    * - failing: the last attempt failed, and it is tried again
-   * - gone: the receiver wants no more messages
+   * - gone: the receiver accepts no more messages
    * - absent: there is no desktop here
    */
   readonly state: "ok" | "held" | "unavailable" | "failing" | "gone" | "absent";

@@ -54,7 +54,7 @@ export interface ProxyDeps {
   /** Whether the log is followed live. */
   readonly isFollowed: () => boolean;
   readonly notify: (record: UsageRecord) => void;
-  /** Counts the requests that have ended; null: nobody asked for metrics. */
+  /** Counts the requests that have ended; null: metrics are off. */
   readonly metrics: () => RequestCounter | null;
   /** Its console showed that it bills a stream that the client ended by what had been sent. */
   readonly billsAsStreamed: (gateway: string) => boolean;

@@ -178,7 +178,7 @@ async function workingFolder(pid: number): Promise<string | null> {
   return theirs.dev === ours.dev && theirs.ino === ours.ino ? folder : null;
 }
 
-/** For macOS, where nobody has run it so far. */
+/** For macOS, where it was never run. */
 async function workingFolderByLsof(pid: number): Promise<string | null> {
   const args = ["-a", "-p", String(pid), "-d", "cwd", "-Fn"];
   const { stdout } = await promisify(execFile)("/usr/sbin/lsof", args, { timeout: 5000 });

@@ -25,7 +25,7 @@ export function canConfirm(command: string, options: { readonly yes?: boolean })
   return false;
 }
 
-/** False: the person does not want it, and that was printed. @param done revoked, in "not revoked" */
+/** False: the person declined, and that was printed. @param done revoked, in "not revoked" */
 export async function agrees(question: string, byDefault: "yes" | "no", done: string): Promise<boolean> {
   if (await confirm(question, byDefault)) return true;
   fail(`not ${done}; nothing changed`, EXIT.failed);
