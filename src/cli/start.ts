@@ -103,9 +103,12 @@ async function startInBackground(paths: Paths, next: string): Promise<void> {
   };
   process.once("SIGINT", cancel).once("SIGTERM", cancel);
   const status = await untilServed(child, paths);
+  const otherWasQuicker = status !== null && status.pid !== child.pid;
+  // Otherwise it could begin to serve after a `keybearer stop` of the other.
+  if (otherWasQuicker) await end(child);
   process.off("SIGINT", cancel).off("SIGTERM", cancel);
   child.unref();
-  if (status !== null && status.pid !== child.pid) return reportRunning(paths, status);
+  if (otherWasQuicker) return reportRunning(paths, status);
   if (status !== null)
     return printText(
       `keybearer runs in the background as pid ${child.pid}, and answers on ${status.listen.join(" and ")}`,
@@ -148,6 +151,13 @@ async function untilServed(child: ChildProcess, paths: Paths): Promise<Status | 
     if (isOver || systemClock.elapsed() >= deadline) return null;
     await sleep(POLL_MS);
   }
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (hasEnded(child)) return;
+  const exit = once(child, "exit");
+  child.kill("SIGTERM");
+  await exit;
 }
 
 function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {

@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { existsSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -24,6 +24,18 @@ async function prepare(t: Test, port: number) {
   // What was started in the background is not a child of this process.
   t.teardown(() => typed("stop"));
   return { home, typed, config };
+}
+
+function daemonsOf(home: string): readonly number[] {
+  const pids = readdirSync("/proc").map(Number).filter(Number.isInteger);
+  return pids.filter((pid) => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(`\0run\0--config\0${home}/`);
+    } catch {
+      // It has just ended.
+      return false;
+    }
+  });
 }
 
 function pidIn(text: string): number {
@@ -125,6 +137,7 @@ t.test("two starts at once start one, which outlives the terminal", async (t) =>
   );
   t.equal(pids.size, 1);
   t.match(await typed("status"), { code: 0, stdout: `pid ${[...pids][0]}, ` });
+  if (process.platform === "linux") t.same(daemonsOf(home), [...pids], "the other has ended");
 });
 
 longTest(t, "an installed service is started, unless it is for other files", onLinux, async (t) => {
