@@ -50,8 +50,7 @@ const FIRST = [
 ];
 
 /** A change of the root test would affect all files of the process, so such a file has its own process. */
-const CHANGES_ROOT_TEST =
-  /^t\.(?:before|beforeEach|after|afterEach|teardown|jobs|setTimeout|plan|bailout)\b/m;
+const CHANGES_ROOT_TEST = /^t\.(?:before|beforeEach|after|afterEach|teardown|setTimeout|plan|bailout)\b/m;
 
 /** These have their own process, too. */
 const ALONE = new Set([

@@ -8,6 +8,9 @@ import { startModelList } from "../doubles/model-list.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { canary, filesBelow } from "../doubles/secret-scan.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 const KILLER = join(ROOT, "build", "test", "doubles", "kill-at-change.js");
 const CONFIG =
   "listen: localhost:0\ngateways: { other: { base_url: https://gateway.example.com/v1 } }\ntools: {}\n";

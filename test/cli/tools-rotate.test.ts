@@ -14,6 +14,9 @@ import { atScreen } from "../doubles/screen.ts";
 import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 t.test(
   "the running daemon uses the new key for the next request, and a stream in flight finishes with the old",
   async (t) => {

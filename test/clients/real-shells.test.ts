@@ -8,6 +8,9 @@ import { formatFor, type SettingsFormat } from "../../src/clients/format.ts";
 import { runs } from "../doubles/effort.ts";
 import { type Assigned, fishFile, shFile, type WrittenShell } from "../doubles/written-shell.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /* Edited start files, as the shells themselves read them. */
 
 interface Shell {

@@ -20,6 +20,9 @@ import { FileWatch } from "../../src/config/watch.ts";
 import { createTicker, type Ticker } from "../../src/core/ticker.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 const run = promisify(execFile);
 /** Without it only the system's notifications can be what a test sees. */
 const NO_POLL: Ticker = { every: () => () => {} };

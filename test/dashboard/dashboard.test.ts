@@ -30,6 +30,9 @@ import { asOtherUser, cannotBeOtherUser } from "../doubles/other-user.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /** A clock that stands still until it is moved. */
 function heldClock(): Clock & { move(ms: number): void } {
   let at = 1_763_164_800_000;

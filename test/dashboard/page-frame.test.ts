@@ -29,6 +29,9 @@ import { toolDays } from "../../src/dashboard/page/tool-days.ts";
 import { pastedToken, snippetsFor } from "../../src/dashboard/page/use-settings.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 const IDS = Object.keys(EN) as MessageId[];
 const en = createTranslate("en");
 const zh = createTranslate("zh-CN");

@@ -18,6 +18,9 @@ import { atScreen } from "../doubles/screen.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 function configOf(notify: string): string {
   return `gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: sk-0123456789abcdef } }\nnotify: ${notify}\n`;
 }

@@ -8,6 +8,9 @@ import { longTest } from "../doubles/effort.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 function configOf(baseUrl: string, key: string, hash: string, more = ""): string {
   return `gateway: ${baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${hash}\n${more}`;
 }

@@ -7,6 +7,9 @@ import { holdsNone, messages } from "../doubles/config-journey.ts";
 import { type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /* The password of the shared store. Nothing listens at these addresses. */
 const HERE = "redis://127.0.0.1:9";
 const ELSEWHERE = "redis://127.0.0.1:10";

@@ -12,6 +12,9 @@ import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 function configOf(baseUrl: string, key: string, hash: string): string {
   return `gateway: ${baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${hash}\n`;
 }

@@ -22,6 +22,9 @@ import { post, say } from "../doubles/stimulus.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, recordsIn } from "../doubles/usage-file.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /** While no connection to the gateway can be made, requests wait for it (timeouts.retry_connect). */
 
 /** A daemon before a gateway that does not run yet, and what a test asks about it. */

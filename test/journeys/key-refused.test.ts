@@ -15,6 +15,9 @@ import { hello, newKey, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 import { gatewayAnswers } from "../proxy/gateway-answers.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /** A key that its gateway refuses: why, and what keybearer does about a tool that goes on trying. */
 
 const KEY = "sk-refusedkey0123456789abcdef";

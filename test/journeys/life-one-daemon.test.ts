@@ -18,6 +18,9 @@ import { credentials, startLimited, startPlayGateway, tally } from "../doubles/l
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /** A home whose daemon has one tool, codex, before a gateway that does what the header x-play says. */
 async function scene(t: Test) {
   const gateway = await startPlayGateway(t);

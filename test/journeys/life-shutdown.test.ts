@@ -7,6 +7,9 @@ import { longTest } from "../doubles/effort.ts";
 import { hello, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /** A time that no test sees the end of: if a stop ends, something else has ended it. */
 const HOUR_MS = 3_600_000;
 

@@ -7,6 +7,9 @@ import { repeats } from "../doubles/effort.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 const CONFIG =
   "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET } }\n";
 

@@ -9,6 +9,9 @@ import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 // No day and no month may end during a test.
 process.env.TZ = zoneAtNoon();
 

@@ -17,6 +17,9 @@ import { snapshotOf } from "../doubles/parsed-config.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 const notHere = process.platform === "linux" ? false : "the lookup has been run on Linux only";
 
 interface Running extends DaemonUnderTest {

@@ -9,6 +9,9 @@ import { eventOf, startNotifier, startReceiver, trustedSnapshot, type UnderTest 
 import { mountSmallDisk } from "../doubles/small-disk.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 function waiting({ notifier }: UnderTest): number | undefined {
   return notifier.status().channels[0]?.waiting;
 }

@@ -17,6 +17,9 @@ import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { canary, filesBelow, oddCanary, scan, shapesOf, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 t.test("the scan finds a secret in each of its encodings", async (t) => {
   for (const secret of [canary(), oddCanary(), freshToken().token]) {
     for (const [name, shape] of shapesOf(secret)) {

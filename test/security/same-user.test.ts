@@ -22,6 +22,9 @@ import { longTest } from "../doubles/effort.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /* What a program of the same user can try without reading keybearer's memory. SECURITY.md says what it can do anyway. */
 
 t.test("SIGUSR1 opens no debugger, and no variable makes a package print the keys it reads", async (t) => {

@@ -26,6 +26,9 @@ import { echoForms, wholeKeyForms } from "../doubles/secret-scan.ts";
 import { dechunked, post, say, settledAs } from "../doubles/stimulus.ts";
 import { until, withoutStall } from "../doubles/until.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /** A daemon with one tool, before a gateway that answers as the test says. */
 async function scene(
   t: Test,

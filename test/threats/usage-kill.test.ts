@@ -14,6 +14,9 @@ import { type Arrival, startRecordingGateway } from "../doubles/recording-gatewa
 import { until } from "../doubles/until.ts";
 import { faultsIn, recordsIn } from "../doubles/usage-file.ts";
 
+// These tests mostly wait, so they run side by side.
+t.jobs = 8;
+
 /** More of it: KEYBEARER_KILL_ROUNDS=200 KEYBEARER_KILL_SEED=7 npm run tap -- test/threats/usage-kill.test.ts --timeout=900 */
 const ROUNDS = repeats("KEYBEARER_KILL_ROUNDS", 3, 40);
 const SEED = Number(process.env.KEYBEARER_KILL_SEED ?? 1);
