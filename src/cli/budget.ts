@@ -1,13 +1,13 @@
 import { formatScalar } from "../config/edit-layout.ts";
 import { parseConfig } from "../config/parse.ts";
-import { parseDollars, price } from "../config/values.ts";
+import { parseDollars, price, withDollarSign } from "../config/values.ts";
 import { advice } from "../core/advice.ts";
 import { systemClock } from "../core/clock.ts";
 import { Prices, readPriceTable } from "../metering/prices.ts";
 import { NO_TOKENS } from "../metering/usage.ts";
 import { canceled, notice } from "./ui/messages.ts";
 import type { Prompter } from "./ui/prompts.ts";
-import { joinNames, withDollarSign } from "./ui/units.ts";
+import { joinNames } from "./ui/units.ts";
 
 /* The daily budget of the first tool, which `init` asks for. */
 

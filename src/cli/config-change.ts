@@ -3,9 +3,10 @@ import { setTimeout as pause } from "node:timers/promises";
 import { redactedDiff } from "../clients/diff.ts";
 import type { EditResult } from "../config/edit.ts";
 import { type Edited, editFile, editFileIfConfirmed } from "../config/edit-file.ts";
+import { noSuchTool } from "../config/edit-tools.ts";
 import { loadConfig } from "../config/load.ts";
 import { parseConfig } from "../config/parse.ts";
-import { type ConfigProblem, formatProblems, redactConfig } from "../config/problems.ts";
+import { describeProblems, formatProblems, redactConfig } from "../config/problems.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import { askDaemon } from "../control/client.ts";
 import type { CutAnswer } from "../control/routes.ts";
@@ -13,7 +14,7 @@ import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import { advice } from "../core/advice.ts";
 import { systemClock } from "../core/clock.ts";
-import { type Failed, failed, type Problem, withNext } from "../core/display.ts";
+import { type Failed, failed, type Problem } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { count } from "../usage/reports/format.ts";
@@ -33,11 +34,6 @@ export async function readConfig(paths: Paths): Promise<Config | null> {
 /** null: there is no such tool, and that was printed. */
 export function findTool({ tools }: Config, name: string): Tool | null {
   return tools[name] ?? failNull(noSuchTool(name, Object.keys(tools)), EXIT.failed);
-}
-
-export function noSuchTool(name: string, known: readonly string[]): string {
-  const tools = known.length === 0 ? "it has no tools" : `its tools are ${known.join(", ")}`;
-  return `there is no tool ${name} in config.yaml; ${tools}`;
 }
 
 /** Works without a daemon; a running one reloads the file by itself. null: nothing changed, and the reason was printed. */
@@ -73,13 +69,6 @@ export async function editChecked(
   if (edited === null) return null;
   printDiff(redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
   return edited.changed;
-}
-
-/** Without lines and columns, which would be those of a text that was never saved. */
-export function describeProblems(problems: readonly ConfigProblem[]): string {
-  return problems
-    .map(({ path, message, hint }) => withNext({ problem: `${path}: ${message}`, next: hint }))
-    .join("\n");
 }
 
 /** Whether the running daemon uses the saved config.yaml. `tools rotate --json` prints the state. */

@@ -1,3 +1,4 @@
+import { noSuchTool } from "../config/edit-tools.ts";
 import { loadConfig } from "../config/load.ts";
 import { type Asked, askDaemon } from "../control/client.ts";
 import type { Changed } from "../control/routes.ts";
@@ -9,7 +10,7 @@ import type { Paths } from "../core/paths.ts";
 import { type KeyAction, PAST } from "../lifecycle/key-action.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import { askConsoles } from "./ask-consoles.ts";
-import { isSameFile, noSuchTool } from "./config-change.ts";
+import { isSameFile } from "./config-change.ts";
 import { failNull } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
 

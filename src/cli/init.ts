@@ -1,6 +1,7 @@
 import { createConfig } from "../config/edit-file.ts";
 import { setToken } from "../config/edit-tools.ts";
 import { loadConfig, readText } from "../config/load.ts";
+import { planTool } from "../config/new-tool.ts";
 import { gatewayFromUrl, parseConfig } from "../config/parse.ts";
 import { formatProblems } from "../config/problems.ts";
 import { type Config, describeSource, type Gateway, type Tool } from "../config/schema.ts";
@@ -19,7 +20,6 @@ import { isSafeStart, noteIneffective } from "./safe-start.ts";
 import { offerService } from "./service/offer.ts";
 import { add } from "./tools/add.ts";
 import { readOwn } from "./tools/key-source.ts";
-import { planTool } from "./tools/plan-tool.ts";
 import { rotateKey } from "./tools/rotate.ts";
 import { type Inputs, readInputs } from "./tools/secret-inputs.ts";
 import { chooseStore, storeNamedKey } from "./tools/store-key.ts";

@@ -1,5 +1,8 @@
 import { advice } from "../core/advice.ts";
+import { systemClock } from "../core/clock.ts";
 import { type Failed, failed } from "../core/display.ts";
+import { hashToken } from "../core/token.ts";
+import { dayName } from "../core/units.ts";
 import {
   appendItem,
   type EditResult,
@@ -21,6 +24,12 @@ export interface NewToken {
   readonly hash: string;
   /** The day it was made, such as 2026-11-16. */
   readonly created: string;
+}
+
+/** The entry for a token that was made now. */
+export function tokenEntry(name: string, token: string): NewToken {
+  const created = dayName(systemClock.now());
+  return { name, hash: `sha256:${hashToken(token)}`, created };
 }
 
 /** "replace" ends all older tokens. "add" keeps them, and changes nothing if the hash is there already. */
@@ -192,4 +201,9 @@ function findTool(text: string, tool: string): FoundTool | Failed {
 
 function mapIn(value: YamlValue | undefined): YamlMap {
   return isMapValue(value) ? value : {};
+}
+
+export function noSuchTool(name: string, known: readonly string[]): string {
+  const tools = known.length === 0 ? "it has no tools" : `its tools are ${known.join(", ")}`;
+  return `there is no tool ${name} in config.yaml; ${tools}`;
 }

@@ -29,6 +29,13 @@ export function problemInLine({ message, hint }: ConfigProblem): string {
   return withNext({ problem: message, next: hint });
 }
 
+/** Without lines and columns, which would be those of a text that was never saved. */
+export function describeProblems(problems: readonly ConfigProblem[]): string {
+  return problems
+    .map(({ path, message, hint }) => withNext({ problem: `${path}: ${message}`, next: hint }))
+    .join("\n");
+}
+
 /** Problems for a terminal: where, what, the source line, and what to write instead. */
 export function formatProblems(file: string, problems: readonly ConfigProblem[]): string {
   const lines: string[] = [];

@@ -57,6 +57,12 @@ export const parseCount: Reader<number> = (text) => {
   return { problem: `${quoted(text)} is not a whole number above zero`, next: null };
 };
 
+/** Money as it is typed: a shell reads $5 as one of its variables, so the sign may be left out. */
+export function withDollarSign(text: string): string {
+  const typed = text.trim();
+  return /^\d/.test(typed) ? `$${typed}` : typed;
+}
+
 /** Dollars as whole micro-dollars, so that sums stay exact. */
 export const parseDollars: Reader<number> = (text) => {
   const match = /^\$\s?(\d{1,9}(?:\.\d{1,6})?)$/.exec(text);

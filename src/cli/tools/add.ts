@@ -1,6 +1,7 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
-import { moment, parseDollars } from "../../config/values.ts";
+import { type NewTool, planTool, type ToolOptions } from "../../config/new-tool.ts";
+import { moment, parseDollars, withDollarSign } from "../../config/values.ts";
 import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { failed, type Problem } from "../../core/display.ts";
@@ -14,10 +15,8 @@ import { type Effect, editConfig, reportEffect, waitUntilActive } from "../confi
 import { type Answer, checkConsoleAccess, requestChange } from "../console-changes.ts";
 import { canceled, fail, failNull, notice, printJson } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
-import { withDollarSign } from "../ui/units.ts";
 import { fromConflict, readFrom, readNamed } from "./key-source.ts";
 import { describeHold, findHold, movedTool, originsFor } from "./key-trust.ts";
-import { type NewTool, planTool, type ToolOptions } from "./plan-tool.ts";
 import { type Inputs, readInputs } from "./secret-inputs.ts";
 import { chooseStore, storeNamedKey } from "./store-key.ts";
 import { newKey, tryKey } from "./take-key.ts";

@@ -1,5 +1,5 @@
 import type { Reader } from "../../config/section.ts";
-import { amount, moment, parseDollars } from "../../config/values.ts";
+import { amount, moment, parseDollars, withDollarSign } from "../../config/values.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { AllowanceAnswer, AllowanceRequest, ReleaseAnswer } from "../../control/routes.ts";
 import type { Status } from "../../control/status.ts";
@@ -15,7 +15,6 @@ import { fail, failNull, print, printText } from "../ui/messages.ts";
 import { agrees } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
 import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
-import { withDollarSign } from "../ui/units.ts";
 import { limitLines } from "./limit-lines.ts";
 
 export interface LiftOptions {

@@ -1,11 +1,17 @@
-import { countTokens, freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
+import {
+  countTokens,
+  freeTokenName,
+  type NewToken,
+  removeToken,
+  setToken,
+  tokenEntry,
+} from "../../config/edit-tools.ts";
 import type { ToolStatus } from "../../control/tool-status.ts";
 import { advice, withConfig } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
-import { dayName } from "../../core/units.ts";
+import { makeToken, tokenShape } from "../../core/token.ts";
 import { readTokenUses } from "../../proxy/token-uses.ts";
 import { activeRevision, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice, print, printJson, printText } from "../ui/messages.ts";
@@ -78,12 +84,6 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
   );
   if (effect.state === "not in force") notice({ ...effect, problem: `but ${effect.problem}` });
   return made;
-}
-
-/** A token as config.yaml keeps it: its hash. */
-export function tokenEntry(name: string, token: string): NewToken {
-  const created = dayName(systemClock.now());
-  return { name, hash: `sha256:${hashToken(token)}`, created };
 }
 
 interface MadeToken {

@@ -6,12 +6,6 @@ export function formatFactor(value: number): string {
   return `×${Number(value.toPrecision(4))}`;
 }
 
-/** Money as it is typed: a shell reads $5 as one of its variables, so the sign may be left out. */
-export function withDollarSign(text: string): string {
-  const typed = text.trim();
-  return /^\d/.test(typed) ? `$${typed}` : typed;
-}
-
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /** 3 Nov, or 3 Nov 2025 in another year. Local time. */

@@ -1,13 +1,13 @@
-import type { EditResult } from "../../config/edit.ts";
-import type { YamlMap, YamlValue } from "../../config/edit-layout.ts";
-import { addGroup, addTool, type NewToken } from "../../config/edit-tools.ts";
-import { parseConfig } from "../../config/parse.ts";
-import type { Config, Gateway, Tool } from "../../config/schema.ts";
-import { joinPath } from "../../config/yaml.ts";
-import { advice } from "../../core/advice.ts";
-import { type Failed, failed } from "../../core/display.ts";
-import { describeProblems } from "../config-change.ts";
-import { withDollarSign } from "../ui/units.ts";
+import { advice } from "../core/advice.ts";
+import { type Failed, failed } from "../core/display.ts";
+import type { EditResult } from "./edit.ts";
+import type { YamlMap, YamlValue } from "./edit-layout.ts";
+import { addGroup, addTool, type NewToken } from "./edit-tools.ts";
+import { parseConfig } from "./parse.ts";
+import { describeProblems } from "./problems.ts";
+import type { Config, Gateway, Tool } from "./schema.ts";
+import { withDollarSign } from "./values.ts";
+import { joinPath } from "./yaml.ts";
 
 /** The settings of a new tool as the command line takes them: as in config.yaml, with or without the dollar sign. */
 export interface ToolOptions {
