@@ -113,6 +113,10 @@ const SESSIONS: ElsewhereCase = {
   file: "cli/sessions-change.test.ts",
   title: "each command that a session's refusal and its answer advise works where it is printed",
 };
+const CONFIRM: ElsewhereCase = {
+  file: "dashboard/actions.test.ts",
+  title: "keybearer confirm is for a person, and says when nothing waits",
+};
 const CAPTCHA: ElsewhereCase = {
   file: "journeys/mirror-login.long.test.ts",
   title: "a login that needs a captcha says so, and a refresh token works instead",
@@ -132,6 +136,7 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
   start: BACKGROUND,
   stop: BACKGROUND,
   logs: BACKGROUND,
+  confirm: CONFIRM,
   init: {
     own: true,
     printed: advice.init(),

@@ -142,7 +142,7 @@ interface Source {
 }
 
 /** A dollar sign before a value, where nothing is formatted: what a person typed, and the store's protocol. */
-const MAY_WRITE_DOLLAR_SIGNS = ["core/units.ts", "cli/ui/units.ts", "cli/budget.ts", "shared/connection.ts"];
+const MAY_WRITE_DOLLAR_SIGNS = ["core/units.ts", "config/values.ts", "cli/budget.ts", "shared/connection.ts"];
 
 function moneyFaults(files: readonly Source[]): string[] {
   return files

@@ -2,6 +2,7 @@ import { Command } from "commander";
 import { adoptCommand } from "./adopt/command.ts";
 import { checkCommand, configCommand } from "./check.ts";
 import { completeCommand, completionCommand } from "./completion/completion.ts";
+import { confirmCommand } from "./confirm.ts";
 import { doctorCommand } from "./doctor/command.ts";
 import { eventsCommand } from "./events/command.ts";
 import type { add, list } from "./gateways.ts";
@@ -50,6 +51,7 @@ export function createProgram(): Command {
     serviceCommand(),
     logsCommand(),
     openCommand(),
+    confirmCommand(),
     completionCommand(),
   ];
   return programWith(commands, [completeCommand()]);

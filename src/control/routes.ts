@@ -32,6 +32,7 @@ import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
 import type { Notifier } from "../notify/notifier.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
+import type { Confirmations } from "./confirmation.ts";
 import type { SessionLimitStatus, SessionStatus } from "./session-status.ts";
 import { type ActionLog, indexStatus, type Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
@@ -88,6 +89,7 @@ export interface Controls {
     "rotatable" | "rotate" | "create" | "delete" | "changeable" | "setEnabled" | "changeUnheld"
   >;
   readonly notifier: Pick<Notifier, "status" | "test">;
+  readonly confirmations: Confirmations;
 }
 
 export interface HeldTool {
@@ -206,7 +208,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   },
   "POST /trust/:name": (controls, { name, body, peer }) => {
     if (!isHeldTools(body)) throw new HttpError(400, HELD_BODY);
-    return trust(controls, name, body, peer);
+    return trustHeld(controls, name, body, peer);
   },
   "POST /claim/:name": async (controls, { name, body, peer }) => {
     if (!isClaimRequest(body)) throw new HttpError(400, CLAIM_BODY);
@@ -227,6 +229,13 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     }
     return answer;
   },
+  "GET /confirmations": ({ confirmations }) => confirmations.waiting(),
+  "POST /confirm/:name": ({ confirmations, log }, { name, body, peer }) => {
+    requireEmpty(body);
+    log.info({ peer }, "issued digits for an action of the dashboard");
+    return confirmations.confirm(name) ?? NOT_FOUND;
+  },
+  "GET /confirmed/:name": ({ confirmations }, { name }) => confirmations.ended(name) ?? NOT_FOUND,
   "GET /sessions": (controls) => controls.sessions(),
   "POST /stopsession/:name": (controls, { name, body, peer }) => {
     if (!isSessionStop(body)) throw new HttpError(400, SESSION_STOP_BODY);
@@ -446,7 +455,7 @@ async function changed<Value>(gateway: string, work: () => Promise<Value>): Prom
  * The keys and console secrets of a tool or gateway, the password and secret of the store for `shared`, or the program and
  * the secrets of webhooks for `notify`, that wait for `keybearer trust`. null: there is no such name.
  */
-function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
+export function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
   const { tools, gateways } = snapshot.config;
   const gateway = gateways[name];
   const own = Object.values(tools).filter((tool) => tool.name === name || tool.gateway === name);
@@ -476,7 +485,7 @@ function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
 }
 
 /** Releases held keys, but only as they were shown to the person who said yes. */
-async function trust(
+export async function trustHeld(
   { reload, keyring, actions, log }: Controls,
   name: string,
   shown: readonly HeldTool[],

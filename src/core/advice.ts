@@ -19,6 +19,7 @@ export const advice = {
   status: () => "keybearer status",
   doctor: () => "keybearer doctor",
   open: () => "keybearer open",
+  confirm: () => "keybearer confirm",
   editConfig: () => "keybearer config edit",
   addGateway: () => "keybearer gateways add <name> <url>",
 

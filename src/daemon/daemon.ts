@@ -1,6 +1,7 @@
 import type { DestinationStream } from "pino";
 import type { Listen } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { Controls } from "../control/routes.ts";
 import { FreeMemory, readStatus, type Status } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
@@ -133,6 +134,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     prober,
     port,
     peers,
+    env,
+    controls: () => controls,
   });
   followChanges({
     reload,
@@ -217,7 +220,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     config: () => snapshot().config,
     now: () => clock.now(),
   });
-  control.serve({
+  const controls: Controls = {
     log,
     status,
     reload,
@@ -242,8 +245,10 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     prober,
     lifecycle,
     notifier,
+    confirmations: dashboard.confirmations,
     ...createEventControls(events),
-  });
+  };
+  control.serve(controls);
   shutdown.add(
     "stop watching the control socket",
     ticker.every(1, () => background(control.check(), log, "checking the control socket")),

@@ -142,17 +142,32 @@ export interface GroupSettings {
   readonly enabled: boolean;
 }
 
-/** POST /api/tools/<name> */
-export interface SwitchRequest {
-  readonly enabled: boolean;
+/** POST /api/plan with an Action (see actions/action.ts): what it would do. Nothing is changed yet. */
+export interface PlanAnswer {
+  /** For POST /api/run, once and within two minutes. */
+  readonly id: string;
+  /** In English; the page has its own text for each kind of action. */
+  readonly what: string;
+  /** The lines of a unified diff of config.yaml; empty: it stays as it is. */
+  readonly diff: readonly string[];
+  /** The command that undoes it; null: nothing does. */
+  readonly undo: string | null;
+  /** true: it gives tools or keys more than they have, so `keybearer confirm` in a terminal must agree. */
+  readonly needs_digits: boolean;
 }
 
-export interface SwitchAnswer {
-  readonly ok: true;
-  /** false: it was so already. */
-  readonly changed: boolean;
-  /** Whether the daemon uses the new setting now. */
-  readonly in_force: boolean;
+/** POST /api/run */
+export interface RunRequest {
+  readonly id: string;
+  /** As `keybearer confirm` printed them for this action; null: it needs none. */
+  readonly digits: string | null;
+}
+
+export interface RunAnswer {
+  readonly what: string;
+  readonly undo: string | null;
+  /** What is to be known beside that it was done; null: nothing. */
+  readonly note: string | null;
 }
 
 /** GET /api/models?tool=<name>: asks the gateway, which may take seconds. null: the tool is disabled. */

@@ -4,6 +4,7 @@ import type { DashboardStatus } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
+import { WaitingActions } from "./actions/waiting.ts";
 import { REDIRECT_MS, removeRedirects } from "./redirect-file.ts";
 import { Api, type DashboardDeps } from "./routes.ts";
 import { DashboardServer, type PageFiles, readPageFiles } from "./server.ts";
@@ -41,6 +42,8 @@ export class Dashboard {
   readonly #deps: DashboardDeps;
   readonly #timing: Timing;
   readonly #sessions: Sessions;
+  /** What pages asked for, and a person has to confirm. */
+  readonly confirmations: WaitingActions;
   readonly #files: PageFiles | null;
   /** null: sessions end with the daemon. */
   readonly #sessionFile: string | null;
@@ -59,6 +62,7 @@ export class Dashboard {
     this.#sessions = new Sessions(deps.clock, () =>
       this.#inBackground("saving a dashboard session", () => this.#saveSessions()),
     );
+    this.confirmations = new WaitingActions(deps.clock);
     this.#files = readPageFiles();
     // While the daemon restarts, another user could take the port and receive a page's token. Where the user of a
     // connection is unknown, tokens must not be valid after that.
@@ -151,7 +155,11 @@ export class Dashboard {
     if (this.#files === null) {
       throw new Error("this keybearer was built without the dashboard → npm run build, then restart it");
     }
-    const server = new DashboardServer(new Api(this.#deps, this.#sessions), this.#files, log);
+    const server = new DashboardServer(
+      new Api(this.#deps, this.#sessions, this.confirmations),
+      this.#files,
+      log,
+    );
     const url = await server.open(listen);
     const saveTimer = setInterval(
       () => this.#inBackground("saving the dashboard's sessions", () => this.#saveSessions()),

@@ -1,14 +1,13 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { editFile } from "../config/edit-file.ts";
-import { setEnabled } from "../config/edit-tools.ts";
 import { describeSource } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { REACH } from "../control/reach.ts";
+import type { Controls } from "../control/routes.ts";
 import type { Status } from "../control/status.ts";
 import type { Tail } from "../control/tail.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
-import { withNext } from "../core/display.ts";
-import { HttpError } from "../core/errors.ts";
+import { errorMessage, HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
@@ -20,13 +19,18 @@ import { authority, type Port } from "../proxy/server.ts";
 import { openIndexForReading } from "../usage/index/database.ts";
 import { exportedRecord } from "../usage/reports/records.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
+import { readAction } from "./actions/action.ts";
+import type { PlanDeps } from "./actions/plan.ts";
+import { planAction } from "./actions/plan-action.ts";
+import type { Refusal, WaitingActions } from "./actions/waiting.ts";
 import type {
   GroupSettings,
   MirrorAnswer,
   ModelsAnswer,
+  PlanAnswer,
   RecordAnswer,
+  RunAnswer,
   SessionAnswer,
-  SwitchAnswer,
   ToolSettings,
   ToolsAnswer,
 } from "./api.ts";
@@ -40,7 +44,8 @@ import { oneRecord, recordsPage, sendCsv, usageChart } from "./usage-api.ts";
 
 /** What the dashboard needs from the daemon. */
 export interface DashboardDeps {
-  readonly paths: Pick<Paths, "config" | "index" | "run">;
+  readonly paths: Paths;
+  readonly env: NodeJS.ProcessEnv;
   readonly clock: Clock;
   readonly log: Logger;
   readonly snapshot: () => Snapshot;
@@ -55,6 +60,8 @@ export interface DashboardDeps {
   /** The port that tools call. */
   readonly port: Pick<Port, "port">;
   readonly peers: PeerLookup;
+  /** What the control socket offers, for the actions of a page. */
+  readonly controls: () => Controls;
 }
 
 /** The route has written the response itself. */
@@ -75,21 +82,23 @@ interface ApiRequest {
   readonly signal: AbortSignal;
 }
 
-/** What the page can ask. It reads, and it disables and enables tools; it can do nothing else. */
+/** What the page can ask. Whatever it changes is planned first: see actions/. */
 export class Api {
   readonly #deps: DashboardDeps;
   readonly #sessions: Sessions;
   readonly #reader: LogReader;
   readonly #view: NowView;
   readonly #live: LiveEvents;
+  readonly #waiting: WaitingActions;
   readonly #logWrongCode: () => void;
   readonly #logOtherUser: () => void;
   #unsubscribe: (() => void) | null = null;
 
-  constructor(deps: DashboardDeps, sessions: Sessions) {
+  constructor(deps: DashboardDeps, sessions: Sessions, waiting: WaitingActions) {
     const { paths, clock, log, usage } = deps;
     this.#deps = deps;
     this.#sessions = sessions;
+    this.#waiting = waiting;
     const openIndex = (lockWaitMs: number) => openIndexForReading(paths.index, lockWaitMs);
     this.#reader = new LogReader(openIndex, usage, clock);
     this.#view = new NowView(clock, deps.status, deps.inFlight, this.#reader);
@@ -141,7 +150,8 @@ export class Api {
 
   async #answerRoute({ route, req, res, name, query, signal }: ApiRequest): Promise<unknown> {
     const now = this.#deps.clock.now();
-    switch (route) {
+    // A route that the table does not have is not served.
+    switch (Object.hasOwn(REACH, route) ? route : "") {
       case "GET /api/now":
         return this.#view.read();
       case "GET /api/events":
@@ -158,8 +168,10 @@ export class Api {
         return HANDLED;
       case "GET /api/tools":
         return this.#tools();
-      case "POST /api/tools/:name":
-        return this.#switchTool(name, req);
+      case "POST /api/plan":
+        return this.#plan(req);
+      case "POST /api/run":
+        return this.#run(req);
       case "GET /api/models":
         return this.#models(query.get("tool") ?? "");
       case "GET /api/mirror":
@@ -224,29 +236,40 @@ export class Api {
     };
   }
 
-  /** The one thing the page can change. It edits config.yaml as `keybearer tools disable` and `enable` do. */
-  async #switchTool(name: string, req: IncomingMessage): Promise<SwitchAnswer> {
-    const { paths, snapshot, isSandbox, reload, clock, log } = this.#deps;
+  /** Says what an action would do. Nothing is changed yet. */
+  async #plan(req: IncomingMessage): Promise<PlanAnswer> {
+    const action = readAction(await readJson(req));
+    const plan = await planAction(this.#planDeps(), action);
+    const { what, change, diff, undo } = plan;
+    const id = this.#waiting.add(plan, bearerToken(req) ?? "");
+    return { id, what, diff, undo, needs_digits: change === "widens" };
+  }
+
+  /** Does what was planned. What widens needs the digits that `keybearer confirm` printed for it. */
+  async #run(req: IncomingMessage): Promise<RunAnswer> {
     const body = await readJson(req);
-    if (!hasOnly(body, ["enabled"]) || typeof body.enabled !== "boolean") {
-      throw new HttpError(400, "send enabled: true or false");
+    if (!hasOnly(body, ["id", "digits"]) || typeof body.id !== "string" || !isTextOrNull(body.digits))
+      throw new HttpError(400, "send id, and digits (a text, or null)");
+    const taken = this.#waiting.take(body.id, bearerToken(req) ?? "", body.digits);
+    if (!taken.ok) throw new HttpError(REFUSED[taken.refusal].status, refusalText(taken));
+    const { plan, end } = taken;
+    const { log } = this.#deps;
+    try {
+      const { note, token } = await plan.run();
+      log.warn({ change: plan.change }, `dashboard: ${plan.what}`);
+      end({ state: "done", what: plan.what, next: plan.undo, token });
+      return { what: plan.what, undo: plan.undo, note };
+    } catch (error) {
+      const what = errorMessage(error);
+      log.warn({ change: plan.change }, `dashboard: could not ${plan.what}: ${what}`);
+      end({ state: "failed", what, next: null, token: null });
+      throw error;
     }
-    const { enabled } = body;
-    if (!Object.hasOwn(snapshot().config.tools, name)) throw new HttpError(404, `there is no tool ${name}`);
-    if (isSandbox()) {
-      throw new HttpError(
-        409,
-        `the sandbox's tool is not in a file. write a config.yaml first → ${advice.init()}`,
-      );
-    }
-    const edited = await editFile(paths.config, (text) => setEnabled(text, name, enabled), clock);
-    if (!edited.ok) throw new HttpError(409, withNext(edited));
-    const { changed } = edited;
-    if (changed)
-      log.warn({ tool: name }, `tool ${name}: ${enabled ? "enabled" : "disabled"} on the dashboard`);
-    // Read the file now, instead of when the save is noticed.
-    await reload.refresh(false);
-    return { ok: true, changed, in_force: snapshot().config.tools[name]?.enabled === enabled };
+  }
+
+  #planDeps(): PlanDeps {
+    const { paths, env, clock, controls, isSandbox, reload } = this.#deps;
+    return { paths, env, clock, controls: controls(), isSandbox, refresh: () => reload.refresh(false) };
   }
 
   async #models(tool: string): Promise<ModelsAnswer> {
@@ -276,6 +299,28 @@ export class Api {
       over_time: overTime.sort((a, b) => a.day - b.day),
     };
   }
+}
+
+const REFUSED: Readonly<Record<Refusal, { readonly status: number; readonly text: string }>> = {
+  gone: { status: 409, text: "this action waits no longer: ask for it again" },
+  "no-digits": { status: 403, text: `this needs six digits from a terminal → ${advice.confirm()}` },
+  wrong: { status: 403, text: "these are not the digits for this action" },
+  "too-many": { status: 403, text: "the digits were wrong three times: ask for the action again" },
+};
+
+function refusalText({
+  refusal,
+  triesLeft,
+}: {
+  readonly refusal: Refusal;
+  readonly triesLeft: number;
+}): string {
+  const { text } = REFUSED[refusal];
+  return refusal === "wrong" ? `${text}; ${triesLeft} more ${triesLeft === 1 ? "try" : "tries"}` : text;
+}
+
+function isTextOrNull(value: unknown): value is string | null {
+  return value === null || typeof value === "string";
 }
 
 function parseRequest(req: IncomingMessage, res: ServerResponse): ApiRequest {

@@ -10,6 +10,7 @@ import { atScreen } from "../doubles/screen.ts";
 
 /** Commands that a program must not answer for a person, and two that only ask what a person sees or wants. */
 const WITHOUT_YES = [
+  "confirm",
   "trust",
   "tools lift",
   "sessions allow",
@@ -56,6 +57,7 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ],
   ["tools/rotate-at-console.ts", "rotate them now?", "yes", ["tools rotate"]],
   ["tools/rotate-at-console.ts", "rotate the key of {name} now?", "yes", ["tools rotate"]],
+  ["confirm.ts", "did you ask for this?", "no", ["confirm"]],
   [
     "sessions/change.ts",
     "allow session {session.session} of {session.tool} again?",

@@ -3,7 +3,9 @@ import Anthropic, { APIError as AnthropicError } from "@anthropic-ai/sdk";
 import OpenAI, { APIError } from "openai";
 import type { Page } from "playwright-core";
 import type { Test } from "tap";
+import type { Digits, WaitingAction } from "../../src/control/confirmation.ts";
 import { type DashboardSetup, STOLEN } from "../doubles/dashboard-setup.ts";
+import { controlOf } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 
 /** What a person does on the dashboard on an ordinary day. */
@@ -169,11 +171,15 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
     sdk.claude.messages.create({ model: "m", max_tokens: 9, messages: [{ role: "user", content: "x" }] });
   await show(page, "tools");
   const tool = page.locator("table.tools tbody", { hasText: "codex" }).first();
+  const dialog = page.getByRole("dialog");
   await tool.getByRole("button", { name: "disable codex" }).click();
-  await tool.getByRole("button", { name: "cancel" }).click();
+  await dialog.getByText("enabled: false").waitFor();
+  await dialog.getByRole("button", { name: "close" }).click();
   await chat();
   await tool.getByRole("button", { name: "disable codex" }).click();
-  await tool.getByRole("button", { name: "disable codex" }).click();
+  await dialog.getByRole("button", { name: "do it" }).click();
+  await dialog.getByText("keybearer tools enable codex").first().waitFor();
+  await dialog.getByRole("button", { name: "close" }).click();
   await tool.locator(".state[data-state=disabled]").waitFor();
   const before = scene.console.reached();
   const openai = await chat().catch((error) => error);
@@ -189,7 +195,11 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
   await page.locator(".refusals li").filter({ hasText: "the tool is disabled" }).first().waitFor();
   await show(page, "tools");
   await tool.getByRole("button", { name: "enable codex" }).click();
-  await tool.getByRole("button", { name: "enable codex" }).click();
+  await dialog.getByText("keybearer confirm").first().waitFor();
+  await dialog.getByLabel("The six digits").fill(await digitsFor(scene));
+  await dialog.getByRole("button", { name: "do it" }).click();
+  await dialog.getByText("Done.").waitFor();
+  await dialog.getByRole("button", { name: "close" }).click();
   await tool.locator(".state[data-state=active]").waitFor();
   await chat();
 }
@@ -212,4 +222,11 @@ export async function mirrors(t: Test, page: Page): Promise<void> {
   const words = await banner.innerText();
   for (const part of ["codex", "1 request, $0.02", "203.0.113.9", "keybearer tools rotate codex"])
     t.ok(words.includes(part), words);
+}
+
+/** What `keybearer confirm` would print for the newest action. */
+export async function digitsFor(scene: DashboardSetup): Promise<string> {
+  const { socket } = scene.under().paths;
+  const waiting = await controlOf<WaitingAction[]>(socket, "GET", "/confirmations");
+  return (await controlOf<Digits>(socket, "POST", `/confirm/${waiting.at(-1)?.id}`, {})).digits;
 }

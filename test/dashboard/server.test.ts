@@ -7,9 +7,9 @@ import { formatStatus as statusInWords } from "../../src/cli/status.ts";
 import type {
   MirrorAnswer,
   Now,
+  PlanAnswer,
   RecordAnswer,
   RecordsPage,
-  SwitchAnswer,
   ToolsAnswer,
   UsageChart,
 } from "../../src/dashboard/api.ts";
@@ -218,16 +218,24 @@ t.test("a body that is too large, not JSON or not what is wanted changes nothing
   const { url, token: session, post } = await visit(paths.socket);
   const sent = async (body: string, type = "application/json") => {
     const headers = { authorization: `Bearer ${session}`, "content-type": type };
-    return (await say(url, "/api/tools/codex", { method: "POST", headers, body })).status;
+    return (await say(url, "/api/plan", { method: "POST", headers, body })).status;
   };
+  const disable = { kind: "disable", tool: "codex" };
   t.equal(await sent("{"), 400);
-  t.equal(await sent(JSON.stringify({ enabled: false }), "text/plain"), 415);
-  t.equal(await sent(JSON.stringify({ enabled: false, pad: "x".repeat(70_000) })), 413);
-  for (const body of [{}, { enabled: "no" }, { enabled: false, key: "x" }, [], null])
-    t.equal((await post("/api/tools/codex", body)).status, 400, JSON.stringify(body));
-  for (const name of ["nobody", "__proto__", "a%2fb", "%ff"])
-    t.equal((await post(`/api/tools/${name}`, { enabled: false })).status, 404, name);
-  for (const path of ["/api/trust/codex", "/api/lift/codex", "/api/ack", "/api/tools", "/api/now"])
+  t.equal(await sent(JSON.stringify(disable), "text/plain"), 415);
+  t.equal(await sent(JSON.stringify({ ...disable, pad: "x".repeat(70_000) })), 413);
+  for (const body of [
+    {},
+    { kind: "disable" },
+    { ...disable, key: "x" },
+    { ...disable, kind: "no" },
+    [],
+    null,
+  ])
+    t.equal((await post("/api/plan", body)).status, 400, JSON.stringify(body));
+  for (const tool of ["nobody", "__proto__", "a/b"])
+    t.equal((await post("/api/plan", { kind: "disable", tool })).status, 404, tool);
+  for (const path of ["/api/trust/codex", "/api/lift/codex", "/api/tools/codex", "/api/tools", "/api/now"])
     t.equal((await post(path, {})).status, 404, `${path} cannot be posted`);
   t.equal(readFileSync(paths.config, "utf8"), config);
 });
@@ -325,20 +333,13 @@ t.test("a tool is disabled and enabled, and no answer contains a key or hash", a
     sandbox: false,
     tools: [{ name: "codex", enabled: true, state: "active", tokens: 1, source: /the key itself \(…/ }],
   });
-  t.match((await post("/api/tools/codex", { enabled: false })).json<SwitchAnswer>(), {
-    ok: true,
-    changed: true,
-    in_force: true,
-  });
+  const disabled = (await post("/api/plan", { kind: "disable", tool: "codex" })).json<PlanAnswer>();
+  t.equal(disabled.needs_digits, false);
+  t.equal((await chat("priced")).status, 200, "nothing is changed yet");
+  t.equal((await post("/api/run", { id: disabled.id, digits: null })).status, 200);
   t.equal((await chat("priced")).headers.get("x-keybearer-refusal"), "tool-disabled");
   t.match(readFileSync(paths.config, "utf8"), /# kept as it is\n.*enabled: false/);
-  t.match((await post("/api/tools/codex", { enabled: false })).json<SwitchAnswer>(), {
-    changed: false,
-    in_force: true,
-  });
-  t.equal((await post("/api/tools/codex", { enabled: true })).status, 200);
-  t.equal((await chat("priced")).status, 200);
-  t.match(logText(), /tool codex: disabled on the dashboard/);
+  t.match(logText(), /dashboard: disable codex/);
   t.notSame(readFileSync(paths.config, "utf8"), config);
   const answers = [tools, ...(await Promise.all(DATA.filter((path) => path !== "/api/events").map(get)))];
   for (const { text } of answers) {

@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { isHidden } from "../../src/cli/help/help.ts";
+import { REACH, type Reach } from "../../src/control/reach.ts";
 import { EXIT } from "../../src/core/errors.ts";
 
 /* Writes docs/cli.md from the program itself, so that the page and `keybearer help` agree. */
@@ -51,10 +52,36 @@ export function cliReference(program: Command): string {
   return [
     INTRO,
     table("| command | what it does |", commands.map(overviewRow)),
+    `## What a command may change\n\n${table("| what | commands |", reachRows(commands))}`,
     `## Exit codes\n\n${table("| code | meaning |", exitCodes)}`,
     ENVIRONMENT,
     ...commands.map(chapter),
   ].join("\n");
+}
+
+const REACH_MEANINGS: Readonly<Record<Reach, string>> = {
+  reads: "nothing",
+  keeps: "something, but not what tools and keys may do",
+  narrows: "tools and keys may do less",
+  widens: "tools or keys may do more, or a key or a secret goes somewhere else",
+  depends: "its values decide",
+};
+
+function reachRows(commands: readonly Command[]): string[] {
+  return Object.entries(REACH_MEANINGS).map(([reach, meaning]) => {
+    const names = commands.map(tableName).filter((name) => REACH[name] === reach);
+    return `| ${meaning} | ${names.map((name) => `\`${name}\``).join(", ")} |`;
+  });
+}
+
+/** Whether it does something itself, and is not only the name in front of others. */
+export function isRunnable(command: Command): boolean {
+  return command.commands.every(isHidden) || tableName(command) in REACH;
+}
+
+/** Its name in the table of what commands may change: without the program's. */
+export function tableName(command: Command): string {
+  return typedName(command).replace(/^keybearer /, "");
 }
 
 export function visibleCommands(parent: Command): Command[] {

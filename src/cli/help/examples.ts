@@ -157,6 +157,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     examples: ["keybearer check && keybearer service restart"],
   },
   "service logs": { examples: ["keybearer service logs -f", "keybearer service logs -n 200 --json"] },
+  confirm: { examples: ["keybearer confirm"] },
   open: {
     summary: "open the dashboard in the browser",
     examples: ["keybearer open", "keybearer open --print"],

@@ -1,4 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import type { Action } from "../actions/action.ts";
+import { ActContext } from "./act.ts";
+import { ActionDialog } from "./components/action-dialog.tsx";
 import { Banners } from "./components/banners.tsx";
 import { Footer } from "./components/footer.tsx";
 import { Header } from "./components/header.tsx";
@@ -22,6 +25,7 @@ export function App({ frame }: { readonly frame: Frame }) {
   const state = useLiveState(frame);
   const [route, setRoute] = useState<Route>(() => routeOf(location.hash));
   const main = useRef<HTMLElement>(null);
+  const [action, setAction] = useState<Action | null>(null);
   useEffect(() => {
     const read = () => setRoute(routeOf(location.hash));
     addEventListener("hashchange", read);
@@ -39,13 +43,23 @@ export function App({ frame }: { readonly frame: Frame }) {
   const shut = link.state === "no-session" || (now === null && isStopped(link));
   return (
     <FrameContext.Provider value={frame}>
-      <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
-      <main id="main" ref={main} tabIndex={-1}>
-        <LinkNotice state={state} />
-        {shut ? null : <Banners now={now} brief={route.page === "usage" || route.page === "tools"} />}
-        {shut ? null : <Page key={route.page} state={state} query={route.query} setQuery={setQuery} />}
-      </main>
-      <Footer now={now} />
+      <ActContext.Provider value={setAction}>
+        <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
+        <main id="main" ref={main} tabIndex={-1}>
+          <LinkNotice state={state} />
+          {shut ? null : <Banners now={now} brief={route.page === "usage" || route.page === "tools"} />}
+          {shut ? null : <Page key={route.page} state={state} query={route.query} setQuery={setQuery} />}
+        </main>
+        <Footer now={now} />
+        {action === null ? null : (
+          <ActionDialog
+            key={JSON.stringify(action)}
+            action={action}
+            onDone={() => frame.live.changed()}
+            onClose={() => setAction(null)}
+          />
+        )}
+      </ActContext.Provider>
     </FrameContext.Provider>
   );
 }

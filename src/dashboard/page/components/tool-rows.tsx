@@ -1,11 +1,10 @@
-import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { dollars } from "../../../core/units.ts";
 import { consoleFigures, statusFigures } from "../../../limits/format.ts";
 import type { ToolConsoleFacts } from "../../../mirror/report/shape.ts";
 import type { ToolSettings, ToolsAnswer } from "../../api.ts";
+import { useAct } from "../act.ts";
 import { agoInWords, dayOf, momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
-import { Failed, wordsOf } from "../live/failed.ts";
 import type { Translate } from "../messages/messages.ts";
 import { useTime } from "../use-time.ts";
 import { Bar, Gauge } from "./gauge.tsx";
@@ -14,11 +13,10 @@ interface ToolRowsProps {
   readonly tool: ToolSettings;
   readonly answer: ToolsAnswer;
   readonly onUse: (name: string) => void;
-  readonly onSwitched: (words: string) => void;
 }
 
 /** One tool: what it is in one row, and below it what limits it and what is wrong with it, where there is any. */
-export function ToolRows({ tool, answer, onUse, onSwitched }: ToolRowsProps) {
+export function ToolRows({ tool, answer, onUse }: ToolRowsProps) {
   const { t, language } = useFrame();
   const time = useTime(10_000);
   const { last_use: used, expires } = tool;
@@ -66,7 +64,7 @@ export function ToolRows({ tool, answer, onUse, onSwitched }: ToolRowsProps) {
               {t("tools.use")}
               <span class="visually-hidden"> {tool.name}</span>
             </button>
-            {answer.sandbox ? null : <ToolSwitch tool={tool} onSwitched={onSwitched} />}
+            {answer.sandbox ? null : <ToolSwitch tool={tool} />}
           </div>
         </td>
       </tr>
@@ -195,90 +193,15 @@ function groupFacts({ group, multiplier, multiplier_here: here }: ToolConsoleFac
   return here === null ? named : [...named, t("tools.console.here", { multiplier: here })];
 }
 
-interface ToolSwitchProps {
-  readonly tool: ToolSettings;
-  /** Called with what happened, in words. */
-  readonly onSwitched: (words: string) => void;
-}
-
-/** Disables or enables a tool, after asking once, in the place of the button. */
-function ToolSwitch({ tool, onSwitched }: ToolSwitchProps) {
-  const { t, client, live } = useFrame();
-  const [step, setStep] = useState<"idle" | "asking" | "busy">("idle");
-  const [said, setSaid] = useState<string | null>(null);
-  const verb = tool.enabled ? "disable" : "enable";
-  const button = useRef<HTMLButtonElement>(null);
-  const returns = useRef(false);
-  useEffect(() => {
-    if (step !== "idle" || !returns.current) return;
-    returns.current = false;
-    button.current?.focus();
-  }, [step]);
-  const end = (words: string | null) => {
-    returns.current = true;
-    setSaid(words);
-    setStep("idle");
-  };
-  const act = async () => {
-    setStep("busy");
-    try {
-      const { in_force: inForce } = await client.setEnabled(tool.name, !tool.enabled);
-      end(inForce ? null : t("tools.switch.slow"));
-      onSwitched(t(`tools.${verb}d.done`, { tool: tool.name }));
-    } catch (error) {
-      if (error instanceof Failed && error.kind === "session") live.sessionOver();
-      const gone = error instanceof Failed && error.kind === "gone";
-      end(gone ? t("frame.gone.short") : wordsOf(error));
-    }
-  };
-  if (step !== "idle")
-    return <Asking tool={tool} busy={step === "busy"} onYes={() => void act()} onNo={() => end(null)} />;
-  return (
-    <>
-      <button ref={button} type="button" class="plain" onClick={() => setStep("asking")}>
-        {t(`tools.${verb}`)}
-        <span class="visually-hidden"> {tool.name}</span>
-      </button>
-      {said === null ? null : (
-        <p class="small" role="alert">
-          {said}
-        </p>
-      )}
-    </>
-  );
-}
-
-interface AskingProps {
-  readonly tool: ToolSettings;
-  readonly busy: boolean;
-  readonly onYes: () => void;
-  readonly onNo: () => void;
-}
-
-function Asking({ tool, busy, onYes, onNo }: AskingProps) {
+/** Opens the dialog that disables or enables it. */
+function ToolSwitch({ tool: { name, enabled } }: { readonly tool: ToolSettings }) {
   const { t } = useFrame();
-  const verb = tool.enabled ? "disable" : "enable";
-  const question = useId();
-  const no = useRef<HTMLButtonElement>(null);
-  useEffect(() => no.current?.focus(), []);
+  const act = useAct();
+  const kind = enabled ? "disable" : "enable";
   return (
-    <fieldset
-      class="asking"
-      disabled={busy}
-      aria-labelledby={question}
-      onKeyDown={(event) => {
-        if (event.key === "Escape") onNo();
-      }}
-    >
-      <p id={question}>{busy ? t("tools.switch.busy") : t(`tools.${verb}.ask`, { tool: tool.name })}</p>
-      <div class="row">
-        <button type="button" class={tool.enabled ? "plain danger" : "primary"} onClick={onYes}>
-          {t(`tools.${verb}.yes`, { tool: tool.name })}
-        </button>
-        <button ref={no} type="button" class="plain" onClick={onNo}>
-          {t("frame.cancel")}
-        </button>
-      </div>
-    </fieldset>
+    <button type="button" class="plain" onClick={() => act({ kind, tool: name })}>
+      {t(`tools.${kind}`)}
+      <span class="visually-hidden"> {name}</span>
+    </button>
   );
 }

@@ -1,4 +1,4 @@
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 import {
   chooseModels,
   fieldsFor,
@@ -14,6 +14,8 @@ import type { ToolSettings, ToolsAnswer } from "../../api.ts";
 import { type PageProps, useFrame } from "../frame.tsx";
 import { useAnswer } from "../use-answer.ts";
 import { pastedToken, shellOf, snippetsFor } from "../use-settings.ts";
+import { Copy } from "./copy.tsx";
+import { Dialog } from "./dialog.tsx";
 import { Text } from "./text.tsx";
 
 interface UseDialogProps extends Pick<PageProps, "query" | "setQuery"> {
@@ -25,11 +27,6 @@ interface UseDialogProps extends Pick<PageProps, "query" | "setQuery"> {
 /** The settings of a chosen program for one tool. The token is kept nowhere but in this dialog, while it is open. */
 export function UseDialog({ tool, answer, query, setQuery, onClose }: UseDialogProps) {
   const { t } = useFrame();
-  const dialog = useRef<HTMLDialogElement>(null);
-  const title = useId();
-  useEffect(() => {
-    if (dialog.current?.open === false) dialog.current.showModal();
-  }, []);
   const guessed = guessClients(tool.name);
   const client = findClient(query.get("for") ?? "") ?? (guessed.length === 1 ? (guessed[0] ?? null) : null);
   const [token, setToken] = useState("");
@@ -47,13 +44,7 @@ export function UseDialog({ tool, answer, query, setQuery, onClose }: UseDialogP
     ...(client === null ? { model } : chooseModels(client, listed.names, model)),
   };
   return (
-    <dialog ref={dialog} class="use" aria-labelledby={title} onClose={onClose}>
-      <div class="use-head">
-        <h2 id={title}>{t("use.title", { tool: tool.name })}</h2>
-        <button type="button" class="plain" onClick={() => dialog.current?.close()}>
-          {t("frame.close")}
-        </button>
-      </div>
+    <Dialog title={t("use.title", { tool: tool.name })} onClose={onClose}>
       <div class="use-choices">
         <label>
           <span>{t("use.client")}</span>
@@ -95,7 +86,7 @@ export function UseDialog({ tool, answer, query, setQuery, onClose }: UseDialogP
       ) : (
         <UseText tool={tool} client={client} target={target} shell={shell} />
       )}
-    </dialog>
+    </Dialog>
   );
 }
 
@@ -298,34 +289,6 @@ function Notes({
         ) : null}
       </ul>
     </section>
-  );
-}
-
-interface CopyProps {
-  readonly text: string;
-  /** What is copied, for screen readers. */
-  readonly what: string;
-}
-
-function Copy({ text, what }: CopyProps) {
-  const { t } = useFrame();
-  const [outcome, setOutcome] = useState<"copied" | "copy-failed" | null>(null);
-  useEffect(() => {
-    if (outcome === null) return;
-    const timer = setTimeout(() => setOutcome(null), 2500);
-    return () => clearTimeout(timer);
-  }, [outcome]);
-  const copy = () => {
-    navigator.clipboard.writeText(text).then(
-      () => setOutcome("copied"),
-      () => setOutcome("copy-failed"),
-    );
-  };
-  return (
-    <button type="button" class="plain copy" onClick={copy}>
-      <span aria-live="polite">{outcome === null ? t("frame.copy") : t(`frame.${outcome}`)}</span>
-      <span class="visually-hidden"> {what}</span>
-    </button>
   );
 }
 

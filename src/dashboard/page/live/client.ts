@@ -1,12 +1,14 @@
+import type { Action } from "../../actions/action.ts";
 import type {
   Failure,
   MirrorAnswer,
   ModelsAnswer,
   Now,
+  PlanAnswer,
   RecordAnswer,
   RecordsPage,
+  RunAnswer,
   SessionAnswer,
-  SwitchAnswer,
   ToolsAnswer,
   UsageChart,
 } from "../../api.ts";
@@ -30,7 +32,8 @@ export interface Client {
   record(id: string, signal?: AbortSignal): Promise<RecordAnswer>;
   /** To be saved as a file. */
   csv(query: URLSearchParams, signal?: AbortSignal): Promise<Blob>;
-  setEnabled(tool: string, enabled: boolean): Promise<SwitchAnswer>;
+  plan(action: Action): Promise<PlanAnswer>;
+  run(id: string, digits: string | null): Promise<RunAnswer>;
   /** An event stream, at its beginning. */
   events(signal: AbortSignal): Promise<ReadableStream<Uint8Array>>;
 }
@@ -50,7 +53,8 @@ export function createClient(session: Session): Client {
     get: (path, query, signal) => json(withQuery(path, query), stop(signal)),
     record: (id, signal) => json(`/api/records/${encodeURIComponent(id)}`, stop(signal)),
     csv: async (query, signal) => (await ask(withQuery("/api/csv", query), stop(signal))).blob(),
-    setEnabled: (tool, enabled) => post(`/api/tools/${encodeURIComponent(tool)}`, { enabled }),
+    plan: (action) => post("/api/plan", action),
+    run: (id, digits) => post("/api/run", { id, digits }),
     async events(signal) {
       const { body } = await ask("/api/events", { signal, headers: { accept: "text/event-stream" } });
       if (body === null) throw new Failed("gone", "the event stream is empty");

@@ -44,6 +44,8 @@ export interface Live {
   open(code: string | null): Promise<void>;
   /** A hidden page closes its stream, because an open one keeps the dashboard's port open. */
   look(visible: boolean): void;
+  /** Something was changed from this page, so what it shows must be fetched again. */
+  changed(): void;
   /** An answer elsewhere said that the session is over. */
   sessionOver(): void;
 }
@@ -137,6 +139,7 @@ export function createLive(deps: LiveDeps): Live {
       void follow();
     },
     look,
+    changed: missed.tell,
     sessionOver: () => noSession("over"),
   };
 }

@@ -1,4 +1,3 @@
-import { useState } from "preact/hooks";
 import type { ToolSettings, ToolsAnswer } from "../../api.ts";
 import { Text } from "../components/text.tsx";
 import { ToolRows } from "../components/tool-rows.tsx";
@@ -11,7 +10,6 @@ export function ToolsPage({ state, query, setQuery }: PageProps) {
   const { t, client } = useFrame();
   const revision = state.now?.status.config.revision ?? null;
   const asked = useAnswer((signal) => client.get("/api/tools", undefined, signal), [revision]);
-  const [heard, setHeard] = useState("");
   const tools = asked.value === null ? [] : merged(asked.value, state);
   const used = tools.find(({ name }) => name === query.get("use")) ?? null;
   const use = (name: string | null) => {
@@ -27,9 +25,6 @@ export function ToolsPage({ state, query, setQuery }: PageProps) {
         <h1>{t("tools.title")}</h1>
         <p class="muted">{asked.value?.sandbox ? <Text id="tools.sandbox" /> : t("tools.lead")}</p>
       </div>
-      <p class="visually-hidden" aria-live="polite">
-        {heard}
-      </p>
       {asked.failure === null ? null : (
         <p class="row" role="alert">
           {t("frame.failed", { why: asked.failure })}
@@ -41,15 +36,7 @@ export function ToolsPage({ state, query, setQuery }: PageProps) {
       {asked.value === null ? (
         asked.busy && <p class="muted">{t("frame.loading")}</p>
       ) : (
-        <ToolTable
-          answer={asked.value}
-          tools={tools}
-          onUse={use}
-          onSwitched={(words) => {
-            setHeard(words);
-            asked.again();
-          }}
-        />
+        <ToolTable answer={asked.value} tools={tools} onUse={use} />
       )}
       {asked.value !== null && used !== null ? (
         <UseDialog
@@ -74,10 +61,9 @@ interface ToolTableProps {
   readonly answer: ToolsAnswer;
   readonly tools: readonly ToolSettings[];
   readonly onUse: (name: string) => void;
-  readonly onSwitched: (words: string) => void;
 }
 
-function ToolTable({ answer, tools, onUse, onSwitched }: ToolTableProps) {
+function ToolTable({ answer, tools, onUse }: ToolTableProps) {
   const { t } = useFrame();
   if (tools.length === 0) {
     return (
@@ -101,7 +87,7 @@ function ToolTable({ answer, tools, onUse, onSwitched }: ToolTableProps) {
           </tr>
         </thead>
         {tools.map((tool) => (
-          <ToolRows key={tool.name} tool={tool} answer={answer} onUse={onUse} onSwitched={onSwitched} />
+          <ToolRows key={tool.name} tool={tool} answer={answer} onUse={onUse} />
         ))}
       </table>
     </div>

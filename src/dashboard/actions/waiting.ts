@@ -1,0 +1,131 @@
+import { randomBytes, randomInt, timingSafeEqual } from "node:crypto";
+import type { Confirmations, ConfirmedAction, Digits, WaitingAction } from "../../control/confirmation.ts";
+import type { Clock } from "../../core/clock.ts";
+import { MINUTE_MS } from "../../core/units.ts";
+import type { Plan } from "./plan.ts";
+
+/** How long a plan can be run, and how long the digits for it hold. */
+const VALID_MS = 2 * MINUTE_MS;
+const MAX_TRIES = 3;
+/** If there are more, the oldest are dropped. */
+const MAX_WAITING = 16;
+
+interface Waiting {
+  readonly id: string;
+  /** The page that asked; another one cannot run it. */
+  readonly session: string;
+  readonly plan: Plan;
+  readonly askedAt: number;
+  validUntil: number;
+  digits: string | null;
+  tries: number;
+  readonly ended: Promise<ConfirmedAction>;
+  readonly end: (how: ConfirmedAction) => void;
+}
+
+/** Why a plan cannot be run now. */
+export type Refusal = "gone" | "no-digits" | "wrong" | "too-many";
+
+export type Taken =
+  | { readonly ok: true; readonly plan: Plan; readonly end: (how: ConfirmedAction) => void }
+  | { readonly ok: false; readonly refusal: Refusal; readonly triesLeft: number };
+
+/** The plans that pages were shown, until they are run. What widens needs the digits that `keybearer confirm` prints. */
+export class WaitingActions implements Confirmations {
+  readonly #clock: Clock;
+  #waiting: readonly Waiting[] = [];
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Returns the id with which the page runs it. */
+  add(plan: Plan, session: string): string {
+    const { promise: ended, resolve: end } = withResolver<ConfirmedAction>();
+    const waiting: Waiting = {
+      id: randomBytes(16).toString("hex"),
+      session,
+      plan,
+      askedAt: this.#clock.now(),
+      validUntil: this.#clock.elapsed() + VALID_MS,
+      digits: null,
+      tries: 0,
+      ended,
+      end,
+    };
+    this.#dropLate();
+    this.#waiting = [...this.#waiting, waiting];
+    for (const old of this.#waiting.slice(0, -MAX_WAITING))
+      this.#drop(old, "other actions were asked for since");
+    return waiting.id;
+  }
+
+  /** Takes a plan out to run it. It can be taken once. */
+  take(id: string, session: string, digits: string | null): Taken {
+    const found = this.#find(id);
+    if (found === null || found.session !== session) return { ok: false, refusal: "gone", triesLeft: 0 };
+    if (found.plan.change === "widens") {
+      if (found.digits === null || digits === null)
+        return { ok: false, refusal: "no-digits", triesLeft: MAX_TRIES - found.tries };
+      if (!isSame(found.digits, digits)) return this.#countWrong(found);
+    }
+    this.#waiting = this.#waiting.filter((each) => each !== found);
+    return { ok: true, plan: found.plan, end: found.end };
+  }
+
+  waiting(): readonly WaitingAction[] {
+    this.#dropLate();
+    return this.#waiting
+      .filter(({ plan }) => plan.change === "widens")
+      .map(({ id, plan, askedAt }) => ({ id, what: plan.what, diff: plan.diff, asked_at: askedAt }));
+  }
+
+  confirm(id: string): Digits | null {
+    const found = this.#find(id);
+    if (found === null || found.plan.change !== "widens") return null;
+    found.digits = String(randomInt(1_000_000)).padStart(6, "0");
+    found.tries = 0;
+    found.validUntil = this.#clock.elapsed() + VALID_MS;
+    return { digits: found.digits, expires_in: VALID_MS / 1000 };
+  }
+
+  ended(id: string): Promise<ConfirmedAction> | null {
+    return this.#find(id)?.ended ?? null;
+  }
+
+  #find(id: string): Waiting | null {
+    this.#dropLate();
+    return this.#waiting.find((each) => each.id === id) ?? null;
+  }
+
+  #countWrong(found: Waiting): Taken {
+    found.tries += 1;
+    if (found.tries < MAX_TRIES) return { ok: false, refusal: "wrong", triesLeft: MAX_TRIES - found.tries };
+    this.#drop(found, "the digits were wrong three times");
+    return { ok: false, refusal: "too-many", triesLeft: 0 };
+  }
+
+  #dropLate(): void {
+    const now = this.#clock.elapsed();
+    for (const each of this.#waiting)
+      if (each.validUntil <= now) this.#drop(each, "the digits were not typed within two minutes");
+  }
+
+  #drop(waiting: Waiting, why: string): void {
+    this.#waiting = this.#waiting.filter((each) => each !== waiting);
+    waiting.end({ state: "dropped", what: `nothing was changed: ${why}`, next: null, token: null });
+  }
+}
+
+function isSame(one: string, other: string): boolean {
+  const [a, b] = [Buffer.from(one), Buffer.from(other)];
+  return a.length === b.length && timingSafeEqual(a, b);
+}
+
+function withResolver<T>(): { promise: Promise<T>; resolve: (value: T) => void } {
+  let resolve = (_value: T): void => {};
+  const promise = new Promise<T>((done) => {
+    resolve = done;
+  });
+  return { promise, resolve };
+}

@@ -1,0 +1,271 @@
+import { readFileSync } from "node:fs";
+import t, { type Test } from "tap";
+import type { Digits, WaitingAction } from "../../src/control/confirmation.ts";
+import type { Status } from "../../src/control/status.ts";
+import { advice } from "../../src/core/advice.ts";
+import { hashToken } from "../../src/core/token.ts";
+import type { Action } from "../../src/dashboard/actions/action.ts";
+import type { Failure, PlanAnswer, RunAnswer } from "../../src/dashboard/api.ts";
+import { advised, command } from "../doubles/command.ts";
+import { type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { type Visit, visit } from "../doubles/dashboard-visit.ts";
+import { liveKeys, prepareHome } from "../doubles/key-journey.ts";
+import { controlOf } from "../doubles/mirror-journey.ts";
+import { post as call, hello, startSandbox } from "../doubles/sandbox.ts";
+import { atScreen } from "../doubles/screen.ts";
+
+const LIMITS = `    limits: { spend: $5/day, requests: 100/hour, session: { requests: 3 } }
+    quota: $50
+prices: { sandbox-small: { input: 1, output: 1 } }`;
+
+interface Scene extends DaemonUnderTest {
+  readonly page: Visit;
+  readonly token: string;
+  readonly gateway: Awaited<ReturnType<typeof startSandbox>>;
+  text(): string;
+  tool(name?: string): Promise<Status["tools"][number] | undefined>;
+  plan(action: Action): Promise<PlanAnswer>;
+  /** Plans it, confirms it as the command does if that is needed, and runs it. */
+  act(action: Action): Promise<RunAnswer>;
+}
+
+async function start(t: Test): Promise<Scene> {
+  const gateway = await startSandbox(t);
+  const { home, token } = await prepareHome(t, gateway, LIMITS);
+  const under = await startUnderTest(t, null, { home });
+  const { paths } = under;
+  const page = await visit(paths.socket);
+  const plan = async (action: Action) => {
+    const answer = await page.post("/api/plan", action);
+    if (answer.status !== 200) throw new Error(`${answer.status} ${answer.text}`);
+    return answer.json<PlanAnswer>();
+  };
+  return {
+    ...under,
+    page,
+    token,
+    gateway,
+    plan,
+    text: () => readFileSync(paths.config, "utf8"),
+    async tool(name = "codex") {
+      const { tools } = await controlOf<Status>(paths.socket, "GET", "/status");
+      return tools.find((each) => each.name === name);
+    },
+    async act(action) {
+      const { id, needs_digits } = await plan(action);
+      const digits = needs_digits ? (await digitsFor(paths.socket, id)).digits : null;
+      const ran = await page.post("/api/run", { id, digits });
+      if (ran.status !== 200) throw new Error(`${ran.status} ${ran.text}`);
+      return ran.json<RunAnswer>();
+    },
+  };
+}
+
+function digitsFor(socket: string, id: string): Promise<Digits> {
+  return controlOf<Digits>(socket, "POST", `/confirm/${id}`, {});
+}
+
+function failureOf({ text }: { readonly text: string }): string {
+  return (JSON.parse(text) as Failure).error;
+}
+
+t.test(
+  "what narrows or keeps runs at once, and config.yaml changes by the line that was shown",
+  async (t) => {
+    const { plan, page, text, tool } = await start(t);
+    const before = text();
+    const planned = await plan({ kind: "set", tool: "codex", settings: { "limits.spend": "2/day" } });
+    t.match(planned, { needs_digits: false, what: "set limits.spend=2/day of codex" });
+    t.match(planned.diff.join("\n"), /^-.*spend: \$5\/day[\s\S]*^\+.*spend: \$2\/day/m);
+    t.equal(text(), before, "a plan changes nothing");
+    const ran = (await page.post("/api/run", { id: planned.id, digits: null })).json<RunAnswer>();
+    t.equal(ran.undo, "keybearer tools set codex limits.spend=5/day");
+    t.equal(text(), before.replace("$5/day", "$2/day"));
+    t.equal((await tool())?.limits.find(({ limit }) => limit === "spend")?.most, 2_000_000);
+    t.equal((await page.post("/api/run", { id: planned.id, digits: null })).status, 409, "it runs once");
+  },
+);
+
+t.test("the command that undoes a change does so", async (t) => {
+  const { act, text, home } = await start(t);
+  const before = text();
+  for (const action of [
+    { kind: "set", tool: "codex", settings: { "limits.spend": "2/day", quota: "10" } },
+    { kind: "set", tool: "codex", settings: { expires: "2031-01-01" } },
+    { kind: "disable", tool: "codex" },
+  ] as const) {
+    const { undo } = await act(action);
+    t.not(text(), before, action.kind);
+    t.equal((await command(t, home, (undo ?? "").split(" ").slice(1))).code, 0, undo ?? "");
+  }
+  t.equal(text().replace(/^ +enabled: true\n/m, ""), before);
+});
+
+t.test("what widens needs the digits of that action, from a terminal", async (t) => {
+  const { plan, page, paths, text } = await start(t);
+  const before = text();
+  const raise = await plan({ kind: "set", tool: "codex", settings: { "limits.spend": "500/day" } });
+  const other = await plan({ kind: "set", tool: "codex", settings: { quota: "" } });
+  t.ok(raise.needs_digits && other.needs_digits);
+  const run = (id: string, digits: string | null) => page.post("/api/run", { id, digits });
+  const without = await run(raise.id, null);
+  t.equal(without.status, 403);
+  t.match(failureOf(without), /six digits from a terminal → keybearer confirm/);
+  t.equal((await run(raise.id, "000000")).status, 403, "nobody has issued digits yet");
+  const { digits: forOther } = await digitsFor(paths.socket, other.id);
+  const { digits } = await digitsFor(paths.socket, raise.id);
+  t.match(digits, /^\d{6}$/);
+  const wrong = forOther === digits ? "999999" : forOther;
+  t.match(failureOf(await run(raise.id, wrong)), /not the digits for this action; 2 more tries/);
+  t.equal(text(), before);
+  t.equal((await run(raise.id, digits)).status, 200);
+  t.equal(text(), before.replace("$5/day", "$500/day"));
+});
+
+t.test("after three wrong digits the action is gone, also with the right ones", async (t) => {
+  const { plan, page, paths, text } = await start(t);
+  const before = text();
+  const { id } = await plan({ kind: "token", tool: "codex", name: "laptop" });
+  const { digits } = await digitsFor(paths.socket, id);
+  const wrong = digits === "111111" ? "222222" : "111111";
+  const statuses: number[] = [];
+  for (const typed of [wrong, wrong, wrong, digits])
+    statuses.push((await page.post("/api/run", { id, digits: typed })).status);
+  t.same(statuses, [403, 403, 403, 409]);
+  t.equal(text(), before);
+});
+
+t.test("another page cannot run what one page asked for", async (t) => {
+  const { plan, paths, text } = await start(t);
+  const before = text();
+  const { id } = await plan({ kind: "disable", tool: "codex" });
+  const other = await visit(paths.socket);
+  t.equal((await other.post("/api/run", { id, digits: null })).status, 409);
+  t.equal(text(), before);
+});
+
+t.test("a config.yaml that changed after the plan is left as it is", async (t) => {
+  const { plan, page, save, text } = await start(t);
+  const { id } = await plan({ kind: "disable", tool: "codex" });
+  const edited = `${text()}# mine\n`;
+  await save(edited);
+  const ran = await page.post("/api/run", { id, digits: null });
+  t.equal(ran.status, 409);
+  t.match(failureOf(ran), /changed by something else meanwhile/);
+  t.equal(text(), edited);
+});
+
+t.test("settings that are wrong are refused in the words of the command", async (t) => {
+  const { page, text } = await start(t);
+  const before = text();
+  for (const [settings, words] of [
+    [{ "limits.spend": "lots" }, /tools\.codex\.limits\.spend: /],
+    [{ key: "sk-mine-0123456789" }, /a key is not a setting of tools set/],
+    [{ "token.hash": "x" }, /a token is not a setting/],
+    [{ nonsense: "1" }, /tools\.codex\.nonsense: /],
+    [{ "a=b": "1" }, /tools\.codex\.a: |name=value/],
+  ] as const) {
+    const planned = await page.post("/api/plan", { kind: "set", tool: "codex", settings });
+    t.ok(planned.status === 400 || planned.status === 409, `${planned.status} ${planned.text}`);
+    t.match(failureOf(planned), words);
+    t.notMatch(planned.text, /sk-mine/);
+  }
+  t.equal(text(), before);
+});
+
+t.test("keybearer confirm names the action and prints a new token, which no page sees", async (t) => {
+  const { plan, page, home, text, logText } = await start(t);
+  const { id, diff } = await plan({ kind: "token", tool: "codex", name: "laptop" });
+  const person = atScreen(t, home, [...advice.confirm().split(" ").slice(1)]);
+  await person.says(/the dashboard asks, .* ago: make a token laptop for codex/);
+  await person.says(/did you ask for this\?/);
+  person.type("y\r");
+  const [, digits = ""] = await person.says(/within two minutes: (\d{6})/);
+  const ran = await page.post("/api/run", { id, digits });
+  t.equal(ran.status, 200, ran.text);
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  const [made = ""] = /kb_[\w-]{49}/.exec(stdout) ?? [];
+  t.ok(text().includes(hashToken(made)), "config.yaml has its hash");
+  for (const seen of [ran.text, diff.join("\n"), logText(), text()]) t.notOk(seen.includes(made));
+});
+
+t.test("keybearer confirm is for a person, and says when nothing waits", async (t) => {
+  const { home, plan } = await start(t);
+  const piped = await command(t, home, ["confirm"]);
+  t.match(piped, { code: 2, stderr: /needs a person at a terminal/ });
+  const idle = atScreen(t, home, advised(t, piped.stderr, advice.confirm()));
+  t.match(await idle.ended, { code: 1, stdout: /no page of the dashboard waits/ });
+  await plan({ kind: "enable", tool: "codex" });
+  t.same(
+    await controlOf<WaitingAction[]>(`${home}/run/control.sock`, "GET", "/confirmations"),
+    [],
+    "it keeps",
+  );
+  await plan({ kind: "give", tool: "codex", limit: "spend", amount: 1_000_000 });
+  const declined = atScreen(t, home, ["confirm"]);
+  await declined.says(/give codex \$1\.00 more/);
+  declined.type("n\r");
+  t.equal((await declined.ended).code, 1);
+});
+
+t.test("an allowance is given and taken back, and a session is stopped, allowed and lifted", async (t) => {
+  const { act, tool, url, token } = await start(t);
+  const spend = async () => (await tool())?.limits.find(({ limit }) => limit === "spend");
+  await act({ kind: "give", tool: "codex", limit: "spend", amount: 1_500_000 });
+  t.match(await spend(), { most: 6_500_000, extra: 1_500_000 });
+  await act({ kind: "take-back", tool: "codex" });
+  t.match(await spend(), { most: 5_000_000, extra: 0 });
+
+  const inSession = async () => {
+    const answer = await fetch(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers: {
+        authorization: `Bearer ${token}`,
+        "content-type": "application/json",
+        "x-claude-code-session-id": "run-1",
+      },
+      body: JSON.stringify(hello()),
+    });
+    await answer.text();
+    return answer.headers.get("x-keybearer-refusal") ?? answer.status;
+  };
+  t.equal(await inSession(), 200);
+  const { undo } = await act({ kind: "stop-session", tool: "codex", session: "run-1" });
+  t.equal(undo, advice.allowSession("run-1", "codex"));
+  t.equal(await inSession(), "session-stopped");
+  await act({ kind: "allow-session", tool: "codex", session: "run-1" });
+  t.same([await inSession(), await inSession()], [200, 200]);
+  t.equal(await inSession(), "session-limited");
+  await act({ kind: "give-session", tool: "codex", session: "run-1", limit: "requests", amount: 5 });
+  t.equal(await inSession(), 200);
+});
+
+t.test("a key is rotated, and a tool is made with a key of the console", async (t) => {
+  const { act, plan, gateway, text, tool, url, token, paths, page } = await start(t);
+  const before = (await tool())?.key;
+  await act({ kind: "rotate", tool: "codex" });
+  t.not((await tool())?.key, before);
+  t.equal((await call(`${url}/v1/chat/completions`, token, hello())).status, 200);
+  t.equal(liveKeys(gateway).length, 1);
+
+  const unchanged = text();
+  await t.rejects(act({ kind: "create", tool: "zed", gateway: "main", group: "" }), /409.*default, coding/);
+  t.equal(text(), unchanged, "without a key there is no tool");
+  const zed = { kind: "create", tool: "zed", gateway: "main", group: "default" } as const;
+  const { id, diff, needs_digits } = await plan(zed);
+  t.ok(needs_digits);
+  t.match(diff.join("\n"), /^\+.*zed/m);
+  const { digits } = await digitsFor(paths.socket, id);
+  const ended = controlOf<{ token: string }>(paths.socket, "GET", `/confirmed/${id}`);
+  const ran = await page.post("/api/run", { id, digits });
+  t.equal(ran.status, 200, ran.text);
+  const { token: made } = await ended;
+  t.equal((await call(`${url}/v1/chat/completions`, made, hello())).status, 200);
+  t.equal(liveKeys(gateway).length, 2);
+  t.match(text(), /zed/);
+  await act({ kind: "token", tool: "zed", name: "laptop" });
+  t.equal((await tool("zed"))?.tokens, 2);
+  await act({ kind: "revoke", tool: "zed", name: "laptop" });
+  t.equal((await tool("zed"))?.tokens, 1);
+});
