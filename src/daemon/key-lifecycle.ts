@@ -127,7 +127,7 @@ export function createLifecycle(deps: Deps) {
 async function probe(deps: Deps, gateway: Gateway, key: Secret, brief: boolean): Promise<Probed> {
   const probed = await probeKey(deps, gateway, key, { brief });
   if (probed.ok) return { state: "accepted" };
-  return { state: probed.status === 401 ? "refused" : "unclear", problem: probed.why, next: probed.next };
+  return { state: probed.status === 401 ? "refused" : "unclear", problem: probed.problem, next: probed.next };
 }
 
 /** The keys of config.yaml, judged as a reload judges them. */

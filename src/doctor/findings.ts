@@ -9,7 +9,7 @@ import { count } from "../usage/reports/format.ts";
 import type { LastFailure, ModelUse } from "./history.ts";
 import { type FailingName, failingNames, isAllowed } from "./models.ts";
 import type { ProbeResult, ToolProbe } from "./probe.ts";
-import { concernsGateway, type ProbeFailure } from "./probe-failure.ts";
+import { concernsGateway, type FailedProbe } from "./probe-failure.ts";
 import { type ToolProblemCode, toolProblems } from "./tool-problems.ts";
 
 /** "problem" needs action and makes doctor exit with 1; "warning" is worth reading and does not. */
@@ -79,7 +79,7 @@ export function gatewayFindings(gateway: Gateway, probes: readonly ToolProbe[]):
   for (const result of results) {
     if (result.ok || !concernsGateway(result)) continue;
     const isAddress = result.cause === "html" || result.cause === "wrong-base-url";
-    const { why: what, next } = result;
+    const { problem: what, next } = result;
     return [{ id: isAddress ? "base-url" : "gateway", level: "problem", about, what, next }];
   }
   const via = gateway.proxy === null ? "" : `, through the outbound proxy ${gateway.proxy}`;
@@ -164,7 +164,7 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
   if (probe === undefined) return [];
   const { missing, probed, key } = probe;
   if (missing !== null)
-    return [{ id: "key", level: "problem", about, what: missing.why, next: missing.next }];
+    return [{ id: "key", level: "problem", about, what: missing.problem, next: missing.next }];
   if (probed?.ok && probed.models.length === 0) {
     const { problem, next } = NO_MODELS_LISTED;
     return [{ id: "group", level: "problem", about, what: `${problem}; key ${key}`, next }];
@@ -196,7 +196,7 @@ function isLessPrecise(probed: ProbeResult | null, known: KnownTool): boolean {
 function refusalFinding(
   { name, gateway }: Tool,
   key: string | null,
-  probed: ProbeFailure,
+  probed: FailedProbe,
   known: KnownTool | undefined,
 ): Finding {
   const about = aboutTool(name);
@@ -210,7 +210,7 @@ function refusalFinding(
     id: cause === "group-unavailable" ? "group" : "key",
     level: cause === "rate-limit" ? "warning" : "problem",
     about,
-    what: `${probed.why}; key ${key}`,
+    what: `${probed.problem}; key ${key}`,
     // The daemon knows whether a login can make a new key.
     next: isKnown ? known.next : nextForProbe(probed, name),
   };

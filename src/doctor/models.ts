@@ -60,10 +60,10 @@ export function toolModels(tool: Tool, probe: ToolProbe, context: ModelContext):
 function findProblem({ missing, probed }: ToolProbe): ToolModels["problem"] {
   if (missing !== null) {
     const cause = missing.state === "needs-trust" ? "needs-trust" : "key-unavailable";
-    return { cause, why: missing.why, next: missing.next };
+    return { cause, why: missing.problem, next: missing.next };
   }
   if (probed === null) return { cause: "not-asked", why: "there was no time to ask", next: "try again" };
-  return probed.ok ? null : { cause: probed.cause, why: probed.why, next: probed.next };
+  return probed.ok ? null : { cause: probed.cause, why: probed.problem, next: probed.next };
 }
 
 /** Few enough to stay below every price tier for long prompts. */

@@ -1,5 +1,6 @@
 import type { Gateway } from "../config/schema.ts";
 import { baseUrl } from "../config/values.ts";
+import type { Failed } from "../core/display.ts";
 import type { Secret } from "../core/secret.ts";
 import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
@@ -31,17 +32,14 @@ export type ProbeCause =
   | "timeout"
   | "unreachable";
 
-export interface ProbeFailure {
-  readonly ok: false;
+export interface FailedProbe extends Failed {
   readonly cause: ProbeCause;
   /** More than the cause says; null: unknown. */
   readonly detail: CauseDetail | null;
   readonly status: number | null;
-  /** What happened: a sentence without its full stop. */
-  readonly why: string;
-  /** What to do about it. */
+  /** There always is something to do about it. */
   readonly next: string;
-  /** The gateway refuses the key for this; null: the failure says nothing about the key. */
+  /** The gateway refuses the key for this; null: the problem says nothing about the key. */
   readonly refused: RefusalOfKey | null;
   readonly skew: number | null;
 }
@@ -52,8 +50,8 @@ interface RefusalOfKey {
   readonly message: string | null;
 }
 
-/** The failure without what only the response knows. */
-export type FailureText = Omit<ProbeFailure, "ok" | "status" | "skew">;
+/** The problem without what only the response knows. */
+export type ProbeProblem = Omit<FailedProbe, "ok" | "status" | "skew">;
 
 const GATEWAY_CAUSES: readonly ProbeCause[] = [
   "dns",
@@ -65,7 +63,7 @@ const GATEWAY_CAUSES: readonly ProbeCause[] = [
 ];
 
 /** Whether every key would fail like this at the gateway, so that it is asked and reported once. */
-export function concernsGateway({ cause }: ProbeFailure): boolean {
+export function concernsGateway({ cause }: FailedProbe): boolean {
   return GATEWAY_CAUSES.includes(cause);
 }
 
@@ -73,11 +71,11 @@ const COPY_AGAIN =
   "copy the key whole from the console, without spaces or line breaks, or create a new one there";
 
 /** A problem that is visible before anything is sent. */
-export function malformedKey(problem: string): FailureText {
+export function malformedKey(problem: string): ProbeProblem {
   return failed("incomplete-key", `incomplete key: ${problem}`, COPY_AGAIN);
 }
 
-export function timedOut(gateway: Gateway, ms: number): FailureText {
+export function timedOut(gateway: Gateway, ms: number): ProbeProblem {
   const via = gateway.proxy === null ? "" : `, through the outbound proxy ${gateway.proxy},`;
   return failed(
     "timeout",
@@ -86,7 +84,7 @@ export function timedOut(gateway: Gateway, ms: number): FailureText {
   );
 }
 
-export function unreachable(gateway: Gateway, error: NodeJS.ErrnoException): FailureText {
+export function unreachable(gateway: Gateway, error: NodeJS.ErrnoException): ProbeProblem {
   const code = error.code ?? "";
   const { name } = gateway;
   const problem = `${named(gateway)} cannot be reached: ${unreachableProblem(error)}`;
@@ -110,17 +108,17 @@ export function unreachable(gateway: Gateway, error: NodeJS.ErrnoException): Fai
   return failed("unreachable", problem, `check base_url of gateway ${name}, and the network`);
 }
 
-export function redirected(gateway: Gateway, status: number): FailureText {
+export function redirected(gateway: Gateway, status: number): ProbeProblem {
   const problem = `wrong base url: ${gateway.baseUrl}/models answers with a redirect (${status}), which keybearer does not follow with a key`;
   return failed("wrong-base-url", problem, addressAdvice(gateway));
 }
 
-export function notAModelList(gateway: Gateway, status: number): FailureText {
+export function notAModelList(gateway: Gateway, status: number): ProbeProblem {
   const problem = `wrong base url: ${gateway.baseUrl}/models answers ${status}, but not with a list of models`;
   return failed("wrong-base-url", problem, addressAdvice(gateway));
 }
 
-export function webPage(gateway: Gateway, status: number): FailureText {
+export function webPage(gateway: Gateway, status: number): ProbeProblem {
   const problem = `wrong base url: ${gateway.baseUrl}/models answers with a web page, not with the gateway's API (${status})`;
   return failed("html", problem, addressAdvice(gateway));
 }
@@ -137,7 +135,7 @@ interface RefusedKey {
   readonly isCut: boolean;
 }
 
-export function keyRefused(refusal: RefusedKey): FailureText {
+export function keyRefused(refusal: RefusedKey): ProbeProblem {
   const { gateway, cause, message, worked, isCut } = refusal;
   const quote = quoted(refusal);
   if (cause.name === "wrong-base-url") {
@@ -162,11 +160,11 @@ export function keyRefused(refusal: RefusedKey): FailureText {
 }
 
 /** The answer does not say which of several problems the key has, and the gateway cannot be asked until `again`. */
-export function keyRefusedUnchecked(refusal: RefusedKey, again: number, now: number): FailureText {
+export function keyRefusedUnchecked(refusal: RefusedKey, again: number, now: number): ProbeProblem {
   const refused = keyRefused(refusal);
   const when = momentInWords(again, now, systemCalendar);
-  const problem = `${refused.why}. which of these was not checked: the gateway allows 20 key lookups in 20 minutes, and can be asked again ${when}`;
-  return { ...refused, why: problem };
+  const problem = `${refused.problem}. which of these was not checked: the gateway allows 20 key lookups in 20 minutes, and can be asked again ${when}`;
+  return { ...refused, problem };
 }
 
 /**
@@ -178,11 +176,11 @@ export function brokenKey(
   window: UsedUpWindow | null,
   refusal: Pick<RefusedKey, "status" | "message"> | null,
   now: number,
-): FailureText {
+): ProbeProblem {
   const source = refusal === null ? ", according to the gateway" : quoted(refusal);
   const isPlan = detail === "window-used-up" && window === null;
   const text = byCause(isPlan ? PLAN_USED_UP : causeFor(detail), source, refusal?.message ?? null);
-  return window === null ? text : { ...text, why: `${windowText(window, now)}${source}` };
+  return window === null ? text : { ...text, problem: `${windowText(window, now)}${source}` };
 }
 
 export function betterAddress(address: string): string {
@@ -197,8 +195,8 @@ export function gatewayMessage(text: string, key: Secret): string | null {
   return cleanText(key.redactFrom(found));
 }
 
-function failed(cause: ProbeCause, problem: string, next: string): FailureText {
-  return { cause, detail: null, why: problem, next, refused: null };
+function failed(cause: ProbeCause, problem: string, next: string): ProbeProblem {
+  return { cause, detail: null, problem, next, refused: null };
 }
 
 const CAUSE_BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
@@ -207,11 +205,11 @@ const CAUSE_BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
   "key-deleted": "deleted",
 };
 
-function byCause(cause: Cause, source: string, message: string | null): FailureText {
+function byCause(cause: Cause, source: string, message: string | null): ProbeProblem {
   const { name, detail, problem, next } = cause;
   const probeCause = detail === null ? name : (CAUSE_BY_DETAIL[detail] ?? name);
   const refused = cause.concernsKey ? { cause, message } : null;
-  return { cause: probeCause, detail, why: `${problem}${source}`, next, refused };
+  return { cause: probeCause, detail, problem: `${problem}${source}`, next, refused };
 }
 
 function quoted({ status, message }: Pick<RefusedKey, "status" | "message">): string {

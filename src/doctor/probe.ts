@@ -8,6 +8,7 @@ import {
 import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
+import type { Problem } from "../core/display.ts";
 import { fieldAt, listAt, textAt } from "../core/json.ts";
 import { readWhole } from "../core/read-whole.ts";
 import { keyProblem, type Secret } from "../core/secret.ts";
@@ -17,8 +18,8 @@ import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
 import { findCause, isUnexplained, type Tested } from "../proxy/key-health/cause.ts";
 import { KeyCheck, readSub2apiUsage, type Sub2apiUsage } from "./key-check.ts";
-import type { FailureText, ProbeFailure } from "./probe-failure.ts";
-import * as failures from "./probe-failure.ts";
+import type { FailedProbe, ProbeProblem } from "./probe-failure.ts";
+import * as problems from "./probe-failure.ts";
 
 /* Asks a gateway about a key: GET /models, which costs nothing, and what else the gateway offers to explain a refusal. */
 
@@ -60,13 +61,11 @@ export type ProbeResult =
       /** How far the gateway's clock is ahead of ours, in milliseconds; null: it sent no date. */
       readonly skew: number | null;
     }
-  | ProbeFailure;
+  | FailedProbe;
 
 /** A key that was not read, as the control socket carries it. */
-export interface MissingKey {
+export interface MissingKey extends Problem {
   readonly state: "unavailable" | "needs-trust";
-  readonly why: string;
-  readonly next: string | null;
 }
 
 /** What the probe of one tool's key found. */
@@ -102,26 +101,25 @@ export async function probeKey(
   { signal, worked = false, brief = false, timeout = TIMEOUT_MS }: ProbeOptions = {},
 ): Promise<ProbeResult> {
   const malformed = keyProblem(key.reveal());
-  if (malformed !== null) return { ok: false, ...failures.malformedKey(malformed), status: null, skew: null };
+  if (malformed !== null) return { ok: false, ...problems.malformedKey(malformed), status: null, skew: null };
   const timer = AbortSignal.timeout(timeout);
   const stop = signal === undefined ? timer : AbortSignal.any([signal, timer]);
   const get: Get = (url) => askGateway(deps, gateway, key, url, stop);
   const reply = await get(`${gateway.baseUrl}/models`);
   if (!reply.ok) {
     const text = stop.aborted
-      ? failures.timedOut(gateway, timeout)
-      : failures.unreachable(gateway, reply.error);
+      ? problems.timedOut(gateway, timeout)
+      : problems.unreachable(gateway, reply.error);
     return { ok: false, ...text, status: null, skew: null };
   }
   const { status, skew } = reply;
   const found = await explain(reply, { deps, gateway, key, worked, brief, get });
   if ("tested" in found)
     return { ok: true, status, models: modelsIn(reply.text, key) ?? [], tested: found.tested, skew };
-  const failure = found;
-  const isAddress = failure.cause === "html" || failure.cause === "wrong-base-url";
+  const isAddress = found.cause === "html" || found.cause === "wrong-base-url";
   const better = isAddress ? await usualAddress(gateway, get) : null;
-  const next = better === null ? failure.next : failures.betterAddress(better);
-  return { ok: false, ...failure, next, status, skew };
+  const next = better === null ? found.next : problems.betterAddress(better);
+  return { ok: false, ...found, next, status, skew };
 }
 
 type Get = (url: string) => Promise<Reply>;
@@ -139,10 +137,10 @@ interface ProbeContext {
 async function explain(
   response: Response,
   context: ProbeContext,
-): Promise<FailureText | { readonly tested: readonly Tested[] }> {
+): Promise<ProbeProblem | { readonly tested: readonly Tested[] }> {
   const { deps, gateway, key, worked, brief, get } = context;
   const { status, headers, text } = response;
-  if (status >= 300 && status < 400) return failures.redirected(gateway, status);
+  if (status >= 300 && status < 400) return problems.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";
   const isNewApi = headers["x-new-api-version"] !== undefined;
   const kind = gateway.console?.kind ?? detectKind(response);
@@ -150,24 +148,24 @@ async function explain(
   const now = deps.clock.now();
   if (cause === null) {
     const models = modelsIn(text, key);
-    if (models === null) return failures.notAModelList(gateway, status);
+    if (models === null) return problems.notAModelList(gateway, status);
     const listed: readonly Tested[] = models.length === 0 ? [] : ["models"];
     const usage = kind === "sub2api" && !brief ? await askSub2api(gateway, get) : null;
     if (usage === null) return { tested: ["key", ...listed] };
     return usage.detail === null
       ? { tested: [...usage.tested, ...listed] }
-      : failures.brokenKey(usage.detail, usage.window, null, now);
+      : problems.brokenKey(usage.detail, usage.window, null, now);
   }
-  if (isWebPage(response)) return failures.webPage(gateway, status);
-  const message = failures.gatewayMessage(text, key);
+  if (isWebPage(response)) return problems.webPage(gateway, status);
+  const message = problems.gatewayMessage(text, key);
   const refusal = { gateway, cause, status, message, worked, isCut: looksCut(key.reveal()) };
-  if (!isUnexplained(cause) || brief) return failures.keyRefused(refusal);
+  if (!isUnexplained(cause) || brief) return problems.keyRefused(refusal);
   const { keyCheck } = deps;
   const canAsk = cause.isAmbiguous && kind === "new-api";
   const detail = canAsk ? await keyCheck.check(gateway, key) : await keyCheck.listed(gateway, key);
-  if (detail !== null) return failures.brokenKey(detail, null, refusal, now);
+  if (detail !== null) return problems.brokenKey(detail, null, refusal, now);
   const wait = canAsk ? keyCheck.wait(gateway) : 0;
-  return wait === 0 ? failures.keyRefused(refusal) : failures.keyRefusedUnchecked(refusal, now + wait, now);
+  return wait === 0 ? problems.keyRefused(refusal) : problems.keyRefusedUnchecked(refusal, now + wait, now);
 }
 
 function detectKind({ headers }: Response): "sub2api" | "new-api" | null {

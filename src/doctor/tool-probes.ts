@@ -16,7 +16,7 @@ import { missingKey } from "../proxy/key-health/key-problem.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { readUses, readWorked, workedName } from "./history.ts";
 import { type ToolModels, toolModels } from "./models.ts";
-import { type MissingKey, type ProbeDeps, type ProbeResult, probeKey, type ToolProbe } from "./probe.ts";
+import { type ProbeDeps, type ProbeResult, probeKey, type ToolProbe } from "./probe.ts";
 import { concernsGateway } from "./probe-failure.ts";
 
 export interface ToolProbeDeps extends ProbeDeps {
@@ -88,13 +88,9 @@ function withoutProbe(tool: Tool, { keyOf }: ToolProbeDeps): ToolProbe {
     tool: tool.name,
     gateway: tool.gateway,
     key: key.state === "ready" ? key.key.fingerprint : null,
-    missing: key.state === "ready" ? null : asMissing(missingKey(tool, key)),
+    missing: key.state === "ready" ? null : missingKey(tool, key),
     probed: null,
   };
-}
-
-function asMissing({ state, problem, next }: ReturnType<typeof missingKey>): MissingKey {
-  return { state, why: problem, next };
 }
 
 interface ProberDeps extends ProbeDeps {

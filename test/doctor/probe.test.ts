@@ -47,7 +47,7 @@ function newKey(more: Partial<Parameters<typeof sandbox.createKey>[0]> = {}) {
 function failure(t: Test, probed: ProbeResult, key: Secret) {
   if (probed.ok) throw new Error("it was accepted");
   t.notOk(key.isIn(JSON.stringify(probed)), "it does not contain the key");
-  t.ok(probed.why !== "" && probed.next !== "", "what happened, and what to do");
+  t.ok(probed.problem !== "" && probed.next !== "", "what happened, and what to do");
   return probed;
 }
 
@@ -85,32 +85,36 @@ t.test("the causes of a refused key are distinguished", async (t) => {
   t.match(await failed(cut), {
     cause: "incomplete-key",
     status: 401,
-    why: /^incomplete key: it is shorter than such keys are/,
+    problem: /^incomplete key: it is shorter than such keys are/,
   });
 
   const deleted = newKey();
   sandbox.deleteKey(deleted.id);
-  t.match(await failed(deleted.key), { cause: "incomplete-key", why: /^key not valid / });
-  t.match(await failed(deleted.key, { worked: true }), { cause: "deleted", why: /^deleted key \(/ });
+  t.match(await failed(deleted.key), { cause: "incomplete-key", problem: /^key not valid / });
+  t.match(await failed(deleted.key, { worked: true }), { cause: "deleted", problem: /^deleted key \(/ });
 
   const disabled = newKey();
   sandbox.disableKey(disabled.id);
-  t.match(await failed(disabled.key), { cause: "disabled", status: 401, why: /^disabled key \(/ });
+  t.match(await failed(disabled.key), { cause: "disabled", status: 401, problem: /^disabled key \(/ });
 
   const expired = newKey({ expiresAt: Date.now() - 1000 });
-  t.match(await failed(expired.key), { cause: "expired", status: 403, why: /^expired key \(/ });
+  t.match(await failed(expired.key), { cause: "expired", status: 403, problem: /^expired key \(/ });
 
   const retired = newKey({ group: "retired" });
   t.match(await failed(retired.key), {
     cause: "group-unavailable",
     status: 403,
-    why: /^group unavailable: the key's group is disabled \(/,
+    problem: /^group unavailable: the key's group is disabled \(/,
   });
 
   const poor = newKey();
   const before = sandbox.account.balance;
   sandbox.account.balance = 0;
-  t.match(await failed(poor.key), { cause: "balance-or-quota", status: 403, why: /the account's balance/ });
+  t.match(await failed(poor.key), {
+    cause: "balance-or-quota",
+    status: 403,
+    problem: /the account's balance/,
+  });
   sandbox.account.balance = before;
 });
 
@@ -122,8 +126,11 @@ t.test("a key's spent quota is distinguished from an empty account", async (t) =
     body: JSON.stringify({ model: "sandbox-large", messages: [{ role: "user", content: "hello" }] }),
   });
   await asking.text();
-  const { cause, why, status } = failure(t, await probe(sandbox.baseUrl, key), key);
-  t.match({ cause, why, status }, { cause: "balance-or-quota", why: /the key's own quota/, status: 429 });
+  const { cause, problem, status } = failure(t, await probe(sandbox.baseUrl, key), key);
+  t.match(
+    { cause, problem, status },
+    { cause: "balance-or-quota", problem: /the key's own quota/, status: 429 },
+  );
 });
 
 t.test("a wrong base url is reported, with the right one if that answers", async (t) => {
@@ -135,7 +142,11 @@ t.test("a wrong base url is reported, with the right one if that answers", async
     next: `${baseUrl} answers`,
   });
   t.match(await failed(origin), { cause: "html", status: 200, next: `${baseUrl} answers` });
-  t.match(await failed(`${origin}/keys`), { cause: "html", why: /a web page/, next: `${baseUrl} answers` });
+  t.match(await failed(`${origin}/keys`), {
+    cause: "html",
+    problem: /a web page/,
+    next: `${baseUrl} answers`,
+  });
 });
 
 t.test("dead, unknown and silent hosts are distinguished", async (t) => {
@@ -147,20 +158,20 @@ t.test("dead, unknown and silent hosts are distinguished", async (t) => {
   const port = typeof address === "object" ? address?.port : 0;
   await new Promise((resolve) => server.close(resolve));
   const dead = await probe(`http://127.0.0.1:${port}/v1`, key);
-  t.match(failure(t, dead, key), { cause: "unreachable", status: null, why: /nothing listens there/ });
+  t.match(failure(t, dead, key), { cause: "unreachable", status: null, problem: /nothing listens there/ });
 
   const unknown = await probe("https://no-such-host.invalid/v1", key);
-  t.match(failure(t, unknown, key), { cause: "dns", why: /DNS/ });
+  t.match(failure(t, unknown, key), { cause: "dns", problem: /DNS/ });
 
   const silent = await startRawGateway(t, () => {});
   const waited = await probe(`${silent.origin}/v1`, key, { timeout: 150 });
-  t.match(failure(t, waited, key), { cause: "timeout", why: /did not answer within 0\.2 s/ });
+  t.match(failure(t, waited, key), { cause: "timeout", problem: /did not answer within 0\.2 s/ });
 
   const plain = await startRawGateway(t, () => {}, {
     onConnection: (socket) => void socket.end("HTTP/1.1 400 Bad Request\r\n\r\n"),
   });
   const spoken = await probe(`https://127.0.0.1:${plain.port}/v1`, key);
-  t.match(failure(t, spoken, key), { cause: "tls", why: /TLS with it failed/ });
+  t.match(failure(t, spoken, key), { cause: "tls", problem: /TLS with it failed/ });
 });
 
 t.test("a self-signed certificate is reported as such", async (t) => {
@@ -174,7 +185,11 @@ t.test("a self-signed certificate is reported as such", async (t) => {
   const port = typeof address === "object" ? address?.port : 0;
   const { key } = newKey();
   const failed = failure(t, await probe(`https://127.0.0.1:${port}/v1`, key), key);
-  t.match(failed, { cause: "tls", why: /its certificate is self-signed/, next: /gateways\.\w+\.ca_file/ });
+  t.match(failed, {
+    cause: "tls",
+    problem: /its certificate is self-signed/,
+    next: /gateways\.\w+\.ca_file/,
+  });
 });
 
 t.test("an outbound proxy is used, and named if it fails", async (t) => {
@@ -187,7 +202,7 @@ t.test("an outbound proxy is used, and named if it fails", async (t) => {
   const failed = failure(t, await probe({ ...through(bad.url), name: "bad" }, key), key);
   t.match(failed, {
     cause: "unreachable",
-    why: /the outbound proxy .* answered 407/,
+    problem: /the outbound proxy .* answered 407/,
     next: /gateways\.bad\.proxy/,
   });
 });
@@ -264,7 +279,7 @@ for (const [state, version, status, body] of NEW_API_FACTS)
     for (const worked of [false, true]) {
       const failed = failure(t, await probe(`${gateway.origin}/v1`, key, { worked }), key);
       t.equal(failed.cause, state);
-      t.match(failed.why, "(401: Invalid token");
+      t.match(failed.problem, "(401: Invalid token");
       if (state === "incomplete-key")
         t.match(failed.next, "not valid: deleted, disabled, expired or used up");
     }
@@ -286,9 +301,9 @@ t.test(
     // As the mirror does.
     for (let n = 0; n < 16; n += 1) keyCalls.of(gateway.origin).spend();
     const { key } = newKey();
-    const { cause, why } = failure(t, await probe(`${gateway.origin}/v1`, key, { clock, keyCheck }), key);
+    const { cause, problem } = failure(t, await probe(`${gateway.origin}/v1`, key, { clock, keyCheck }), key);
     t.equal(cause, "incomplete-key");
-    t.match(why, /was not checked: the gateway allows 20 key lookups .* can be asked again at 12:20$/);
+    t.match(problem, /was not checked: the gateway allows 20 key lookups .* can be asked again at 12:20$/);
     t.notOk(gateway.calls.some(({ target }) => target === "/api/usage/token/"));
   },
 );
@@ -332,7 +347,7 @@ for (const [why, body] of SUB2API_USAGE)
     const clock = { now: () => Date.UTC(2026, 10, 17, 0, 30), elapsed: () => 0 };
     const failed = failure(t, await probe(`${gateway.origin}/v1`, key, { clock }), key);
     t.equal(failed.cause, "balance-or-quota");
-    t.equal(failed.why, `balance or quota: ${why}, according to the gateway`);
+    t.equal(failed.problem, `balance or quota: ${why}, according to the gateway`);
     t.notMatch(failed.next, /create a new/, "a new key does not help");
   });
 
@@ -362,7 +377,7 @@ t.test("`remaining` is a subscription's, a balance's or a quota's, by the rest o
   t.match(await withUsage({ planName: "Max", remaining: -1, subscription }), { ok: true, models: ["m"] });
   t.match(await withUsage({ planName: "Max", remaining: -1 }), { ok: true });
   t.match(await withUsage({ planName: "Max", remaining: 3, subscription }), { ok: true });
-  const spent = (why: RegExp) => ({ ok: false, cause: "balance-or-quota", why });
+  const spent = (problem: RegExp) => ({ ok: false, cause: "balance-or-quota", problem });
   t.match(await withUsage({ planName: "Max", remaining: 0, subscription }), spent(/a window of the quota/));
   t.match(await withUsage({ remaining: -0.02, balance: -0.02 }), spent(/the account's balance/));
   t.match(await withUsage({ planName: "钱包余额", remaining: -1 }), spent(/the account's balance/));
@@ -386,20 +401,20 @@ t.test("a redirect, no list or too long an answer is a failure, and an echoed ke
   t.equal(elsewhere.calls.length, 0, "the key went nowhere else");
   t.match(await failed((call) => call.ok('{"hello":1}')), {
     cause: "wrong-base-url",
-    why: /not with a list of models/,
+    problem: /not with a list of models/,
   });
-  t.match(await failed((call) => call.ok("x".repeat(4 * 1024 * 1024 + 1))), { why: /more than 4 MB/ });
+  t.match(await failed((call) => call.ok("x".repeat(4 * 1024 * 1024 + 1))), { problem: /more than 4 MB/ });
   const echo = await failed((call) =>
     call.answer("418 Teapot", JSON_TYPE, JSON.stringify({ message: `who is ${key.reveal()}?` })),
   );
-  t.match(echo, { cause: "unknown", why: /^the key could not be checked: .*who is \[redacted\]\?/ });
+  t.match(echo, { cause: "unknown", problem: /^the key could not be checked: .*who is \[redacted\]\?/ });
   const escaped = [...key.reveal()]
     .map((char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`)
     .join("");
   const hidden = await failed((call) =>
     call.answer("418 Teapot", JSON_TYPE, `{"message":"who is ${escaped}?"}`),
   );
-  t.match(hidden.why, /who is \[redacted\]\?/, "also where the gateway escapes it");
+  t.match(hidden.problem, /who is \[redacted\]\?/, "also where the gateway escapes it");
   const listing = await startRawGateway(t, (call) => call.ok(`{"data":[{"id":"${escaped}"},{"id":"m"}]}`));
   t.match(await probe(`${listing.origin}/v1`, key), { ok: true, models: ["[redacted]", "m"] });
 });

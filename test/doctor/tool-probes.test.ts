@@ -75,7 +75,7 @@ t.test("when the total time is over, the rest is not probed", async (t) => {
   t.equal(probes.filter(({ probed }) => probed?.ok === false && probed.cause === "timeout").length, 4);
 });
 
-t.test("a tool without a key is reported with why, and is not probed", async (t) => {
+t.test("a tool without a key is reported with the problem, and is not probed", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok(LIST));
   const config = configWith({ main: gateway.origin }, { a: "main", b: "main", c: "main" });
   const keyOf = ({ name }: { name: string }): KeyState => {
@@ -84,8 +84,8 @@ t.test("a tool without a key is reported with why, and is not probed", async (t)
     return { state: "ready", key: new Secret("sk-key-of-c") };
   };
   t.match(await probeTools(Object.values(config.tools), depsFor(config, { keyOf })), [
-    { tool: "a", key: null, missing: { state: "unavailable", why: /not set/ }, probed: null },
-    { tool: "b", missing: { state: "needs-trust", why: "the key of b: x → y" }, probed: null },
+    { tool: "a", key: null, missing: { state: "unavailable", problem: /not set/ }, probed: null },
+    { tool: "b", missing: { state: "needs-trust", problem: "the key of b: x → y" }, probed: null },
     { tool: "c", missing: null, probed: { ok: true } },
   ]);
 });

@@ -101,7 +101,7 @@ async function tryKey(
   notice(`asking ${gateway.baseUrl} for its models with key ${key.fingerprint} …`);
   const answer = await withOwnConnections(paths.keyCalls, (deps) => probeKey(deps, gateway, key));
   if (answer.ok) return answer.models;
-  notice({ problem: `${key.fingerprint} stays where it is: ${answer.why}`, next: answer.next });
+  notice({ problem: `${key.fingerprint} stays where it is: ${answer.problem}`, next: answer.next });
   return null;
 }
 

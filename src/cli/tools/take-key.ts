@@ -91,7 +91,7 @@ export async function tryKey(
     else notice(`the gateway accepts the key and lists ${count(models.length, "model")}`);
     return { models };
   }
-  notice({ problem: answer.why, next: answer.next });
+  notice({ problem: answer.problem, next: answer.next });
   if (prompter === null)
     return failUnchanged({ problem: "the key does not work yet", next: "to continue anyway: --no-probe" });
   const move = canMove ? "a: another address, " : "";
