@@ -11,7 +11,7 @@ import type { Daemon } from "../daemon/daemon.ts";
 import { ineffectiveStart } from "../daemon/unsafe-start.ts";
 import type * as Health from "../service/health.ts";
 import { logFileIn, ServiceLog } from "../service/log-file.ts";
-import { formatStartFailure, Notify } from "../service/notify.ts";
+import { formatStartProblem, Notify } from "../service/notify.ts";
 import { isSafeStart } from "./safe-start.ts";
 import { fail } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
@@ -95,7 +95,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
     setTimeout(() => process.exit(), EXIT_GUARD_MS).unref();
     if (!(error instanceof StartError)) throw error;
     fail(error.problems, error.exitCode);
-    await notify.failed(formatStartFailure(error.problems));
+    await notify.failed(formatStartProblem(error.problems));
     return;
   }
   process.stdout.write(greeting(daemon, paths.config));

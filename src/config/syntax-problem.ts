@@ -129,8 +129,12 @@ function explainLine({ at, code, message }: ParseError, text: string): SyntaxPro
       problem: "this line is indented differently from the settings beside it",
       next: SAME_COLUMN,
     };
-  const words = message.slice(0, 1).toLowerCase() + message.slice(1);
-  return { at, problem: redactCredentials(words), next: `${advice.checkHelp()}, or see config.example.yaml` };
+  const problem = message.slice(0, 1).toLowerCase() + message.slice(1);
+  return {
+    at,
+    problem: redactCredentials(problem),
+    next: `${advice.checkHelp()}, or see config.example.yaml`,
+  };
 }
 
 const SAME_COLUMN = "settings of the same block begin in the same column";

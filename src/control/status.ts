@@ -5,6 +5,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import type { ListedEvent } from "../events/event.ts";
+import type { UnfinishedChange } from "../lifecycle/lifecycle.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
@@ -187,7 +188,7 @@ interface StatusDeps {
   readonly otherModels: Pick<OtherModels, "status">;
   readonly dashboard: DashboardStatus;
   readonly metrics: MetricsStatus | null;
-  readonly keyChanges: readonly KeyChangeStatus[];
+  readonly keyChanges: readonly UnfinishedChange[];
   readonly actions: readonly Action[];
   readonly freeMemory: FreeMemory;
   readonly events: readonly ListedEvent[];
@@ -225,7 +226,7 @@ export async function readStatus(deps: StatusDeps): Promise<Status> {
     dashboard: deps.dashboard,
     events: deps.events,
     metrics: deps.metrics,
-    key_changes: deps.keyChanges,
+    key_changes: deps.keyChanges.map(({ tool, problem, next }) => ({ tool, why: problem, next })),
     actions: deps.actions,
     machine: await machineStatus(deps.freeMemory),
   };

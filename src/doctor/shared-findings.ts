@@ -39,7 +39,7 @@ function connectionFinding({
   version,
   machines,
 }: SharedStatus): Finding {
-  const why = problem === null ? "" : `: ${problem}`;
+  const detail = problem === null ? "" : `: ${problem}`;
   switch (state) {
     case "connected": {
       const program = server === null ? "" : `, ${NAMES[server]} ${version}`;
@@ -47,14 +47,14 @@ function connectionFinding({
       return finding("ok", `${address}${program}, used by ${names}`, null);
     }
     case "connecting":
-      return finding("warning", `${address} is not connected yet${why}`, next ?? advice.status());
+      return finding("warning", `${address} is not connected yet${detail}`, next ?? advice.status());
     case "unreachable": {
       const reach =
         "check that the server runs and that this machine can reach it; keybearer tries again by itself";
-      return finding("problem", `${address} cannot be reached${why}`, next ?? reach);
+      return finding("problem", `${address} cannot be reached${detail}`, next ?? reach);
     }
     case "refused":
-      return finding("problem", `${address} cannot be used${why}`, next ?? "check shared in config.yaml");
+      return finding("problem", `${address} cannot be used${detail}`, next ?? "check shared in config.yaml");
   }
 }
 

@@ -134,8 +134,8 @@ export class Trust {
     // A variable that was used before variables needed confirmation is among the uses.
     if (this.#pins.sources.has(id) || this.#pins.uses.has(id)) return null;
     const before = [...this.#pins.sources.values()].filter((pin) => pin.name === subject.name).at(-1);
-    const words = before?.words ?? (this.#pins.lost ? UNKNOWN : null);
-    return newSource(subject, id, words);
+    const from = before?.words ?? (this.#pins.lost ? UNKNOWN : null);
+    return newSource(subject, id, from);
   }
 
   /** Called before a key is used. Its first use pins it to its origins. */

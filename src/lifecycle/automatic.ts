@@ -196,21 +196,21 @@ export class AutomaticRotation {
   /** False: it failed, and that was logged. */
   async #rotate(tool: string, reason: Reason): Promise<boolean> {
     const { lifecycle, log, clock, onRotated } = this.#deps;
-    const why = reason === "leak" ? "because it leaked" : "because of its age";
+    const because = reason === "leak" ? "because it leaked" : "because of its age";
     try {
       const change = await lifecycle.rotate(tool, { reason, store: null, force: false, renew: false });
       this.#failed.delete(tool);
       log[reason === "leak" ? "warn" : "info"](
         { tool, old: change.old, new: change.new },
-        `the key was rotated ${why}`,
+        `the key was rotated ${because}`,
       );
-      onRotated(`rotated the key of ${tool} ${why}`);
+      onRotated(`rotated the key of ${tool} ${because}`);
       return true;
     } catch (error) {
       this.#failed.set(tool, clock.now());
       log.error(
         { tool },
-        `the key could not be rotated ${why}: ${errorMessage(error)} → ${advice.rotate(tool)}`,
+        `the key could not be rotated ${because}: ${errorMessage(error)} → ${advice.rotate(tool)}`,
       );
       return false;
     }

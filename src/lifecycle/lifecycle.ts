@@ -47,12 +47,9 @@ export interface KeyChange {
   readonly why: string | null;
 }
 
-/** A change that does not go on, as `status` prints it. */
-interface UnfinishedChange {
+/** A change that does not go on, and what to type; no next step: nothing helps but to wait. */
+export interface UnfinishedChange extends Problem {
   readonly tool: string;
-  readonly why: string;
-  /** What to type; null: nothing helps but to wait. */
-  readonly next: string | null;
 }
 
 /** A caller waits this long for the requests that still use the old key. */
@@ -105,11 +102,11 @@ export class KeyLifecycle {
   unfinished(): readonly UnfinishedChange[] {
     return this.#deps.intents.all().flatMap(({ id, tool, step, old }) => {
       const found = this.#problems.get(id);
-      if (found !== undefined) return [{ tool, why: found.problem, next: found.next }];
+      if (found !== undefined) return [{ tool, problem: found.problem, next: found.next }];
       // The other steps take seconds.
       if (step !== "retire") return [];
-      const why = `waits until no request uses the old key ${old?.fingerprint}, and the gateway refuses it`;
-      return [{ tool, why, next: null }];
+      const problem = `waits until no request uses the old key ${old?.fingerprint}, and the gateway refuses it`;
+      return [{ tool, problem, next: null }];
     });
   }
 

@@ -19,14 +19,14 @@ const NOT_STARTED = "did not start: ";
 const NEXT = " → ";
 
 /** Why the daemon did not start, as the status that `systemctl status` shows. */
-export function formatStartFailure([first]: readonly Problem[]): string {
+export function formatStartProblem([first]: readonly Problem[]): string {
   if (first === undefined) return NOT_STARTED;
   const [problem = ""] = first.problem.split("\n", 1);
   return `${NOT_STARTED}${problem}${first.next === null ? "" : `${NEXT}${first.next}`}`;
 }
 
-/** What formatStartFailure() wrote; null: it is another status. */
-export function parseStartFailure(status: string): Problem | null {
+/** What formatStartProblem() wrote; null: it is another status. */
+export function parseStartProblem(status: string): Problem | null {
   if (!status.startsWith(NOT_STARTED)) return null;
   const [problem = "", next = null] = status.slice(NOT_STARTED.length).split(NEXT, 2);
   return { problem, next };

@@ -358,11 +358,11 @@ t.test("a key that the console refuses to delete can be deleted by hand", async 
   const world = new World(true, true);
   world.keepsKeys = true;
   const daemon = await world.start();
-  const why = "the console of main does not let users delete keys";
-  t.match(await daemon.lifecycle.rotate("codex", ROTATE), { state: "retiring", why });
+  const problem = "the console of main does not let users delete keys";
+  t.match(await daemon.lifecycle.rotate("codex", ROTATE), { state: "retiring", why: problem });
   const old = world.live[0];
   t.strictSame(daemon.lifecycle.unfinished(), [
-    { tool: "codex", why, next: `delete key ${old?.key.fingerprint} in the console` },
+    { tool: "codex", problem, next: `delete key ${old?.key.fingerprint} in the console` },
   ]);
   world.live.shift();
   await resume(daemon);

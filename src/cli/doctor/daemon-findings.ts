@@ -225,12 +225,12 @@ function consoleFindings(console: ConsoleStatus, now: number): Finding[] {
 /** A suspicion is a warning, because the rows may belong to requests of ours. */
 function alarmFinding(alarm: Alarm, about: string, now: number): Finding {
   const { certain, reason, gateway } = alarm;
-  const why = certain || reason === null ? "" : ` (${reason})`;
+  const doubt = certain || reason === null ? "" : ` (${reason})`;
   return {
     id: "alarm",
     level: certain ? "problem" : "warning",
     about,
-    what: `${alarmTitle(alarm)} ${alarmSentence(alarm, now)}${why}`,
+    what: `${alarmTitle(alarm)} ${alarmSentence(alarm, now)}${doubt}`,
     next: `${formatRemedy(alarm, now)}; then ${advice.mirrorAck(gateway)}`,
   };
 }

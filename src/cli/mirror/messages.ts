@@ -147,6 +147,6 @@ export function formatLastSync(
   if (at === null) return "never synced";
   const last = `last sync ${ago(now - at)} ago`;
   if (interval === null) return last;
-  const why = interval > USUAL_INTERVAL_MS ? ", as the console's limit allows without a login" : "";
-  return `${last}, every ${ago(interval)}${why}`;
+  const limited = interval > USUAL_INTERVAL_MS ? ", as the console's limit allows without a login" : "";
+  return `${last}, every ${ago(interval)}${limited}`;
 }

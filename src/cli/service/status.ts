@@ -11,7 +11,7 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { packageFolder, version } from "../../core/version.ts";
 import { isHealthy } from "../../service/health.ts";
-import { parseStartFailure } from "../../service/notify.ts";
+import { parseStartProblem } from "../../service/notify.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
 import {
   describeBlindness,
@@ -256,9 +256,9 @@ export function describeExit(
   check: string,
 ): { readonly what: string; readonly next: string } {
   if (code === null) return { what: `it was ended by ${signal}`, next: LOGS };
-  const failure = parseStartFailure(statusText ?? "");
-  if (failure !== null && (code === EXIT.badConfig || code === EXIT.portTaken)) {
-    const { problem, next } = failure;
+  const notStarted = parseStartProblem(statusText ?? "");
+  if (notStarted !== null && (code === EXIT.badConfig || code === EXIT.portTaken)) {
+    const { problem, next } = notStarted;
     return {
       what: `it did not start: ${problem} (exit code ${code})`,
       next: next ?? nextFor(code, problem, check),

@@ -11,8 +11,8 @@ export async function rename(tool: string, name: string, options: { config?: str
   const path = `/rename/${encodeURIComponent(tool)}`;
   const asked = await askDaemon(paths, "POST", path, { to: name });
   if (!asked.ok) {
-    const why = "the daemon moves the counters of the limits, so it must run for a rename";
-    return fail(asked.running ? asked : [asked, why], EXIT.failed);
+    const problem = "the daemon moves the counters of the limits, so it must run for a rename";
+    return fail(asked.running ? asked : [asked, problem], EXIT.failed);
   }
   if ((await editChecked(paths, (text) => renameTool(text, tool, name))) === null) return;
   const effect = await waitUntilActive(paths, name, (status) => status !== undefined);

@@ -35,16 +35,16 @@ function formatSubject({ model, model_answered, method, endpoint, requests, last
   return model ?? model_answered ?? `${method} ${endpoint}`;
 }
 
-/** Cost, duration and tokens; for a request that cost nothing and failed, its reason. */
+/** Cost, duration and tokens; for a request that cost nothing and failed, its end. */
 function formatResult(record: UsageRecord, width: number, isWide: boolean): string {
   const cost = formatCost(record);
-  const reason = printable(describeEnd(record));
-  if (cost === "" && reason !== "") return reason;
+  const end = printable(describeEnd(record));
+  if (cost === "" && end !== "") return end;
   const amounts = `${cost.padStart(COST_WIDTH)} ${totalTime(record).padStart(DURATION_WIDTH)} `;
   const firstByte = isWide ? firstByteTime(record) : "";
-  const rest = width - textWidth(`${amounts}${reason}, , ${firstByte}`);
+  const rest = width - textWidth(`${amounts}${end}, , ${firstByte}`);
   const tokens = formatTokens(record, rest);
-  const details = [reason, tokens, firstByte].filter((text) => text !== "");
+  const details = [end, tokens, firstByte].filter((text) => text !== "");
   return `${amounts}${details.join(", ")}`;
 }
 

@@ -137,7 +137,7 @@ export class MirrorDatabase {
   /** Identifies the two files that are open. */
   #identity: string | null = null;
   /** The last failure that was logged, so that it is logged once. */
-  #loggedFailure: string | null = null;
+  #loggedProblem: string | null = null;
   #closed = false;
 
   constructor({ file, index, log }: MirrorFiles & { readonly log: Logger }) {
@@ -153,7 +153,7 @@ export class MirrorDatabase {
     if (this.#closed) return null;
     try {
       const answer = question(this.#open());
-      this.#loggedFailure = null;
+      this.#loggedProblem = null;
       return answer;
     } catch (error) {
       this.#recover(error);
@@ -206,9 +206,9 @@ export class MirrorDatabase {
     const damage = indexError.kind === "corrupt" ? this.#findDamage() : null;
     if (damage !== null) this.#quarantine(damage);
     else if (indexError.kind === "corrupt")
-      this.#logFailure(`the mirror cannot read the usage index: ${indexError.message}`);
+      this.#logProblem(`the mirror cannot read the usage index: ${indexError.message}`);
     else if (indexError.kind === "disk")
-      this.#logFailure(`mirror.db cannot be used now: ${indexError.message}`);
+      this.#logProblem(`mirror.db cannot be used now: ${indexError.message}`);
     this.#disconnect();
   }
 
@@ -251,7 +251,7 @@ export class MirrorDatabase {
         if (readStat(file + suffix) !== null) renameSync(file + suffix, kept + suffix);
       }
     } catch (error) {
-      this.#logFailure(`mirror.db cannot be renamed: ${errorMessage(error)}`);
+      this.#logProblem(`mirror.db cannot be renamed: ${errorMessage(error)}`);
       return;
     }
     this.#log.error(
@@ -260,10 +260,10 @@ export class MirrorDatabase {
     );
   }
 
-  #logFailure(message: string): void {
-    if (this.#loggedFailure === message) return;
-    this.#loggedFailure = message;
-    this.#log.warn({ file: this.files.file }, message);
+  #logProblem(problem: string): void {
+    if (this.#loggedProblem === problem) return;
+    this.#loggedProblem = problem;
+    this.#log.warn({ file: this.files.file }, problem);
   }
 }
 
