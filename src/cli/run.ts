@@ -172,7 +172,7 @@ function describeConfig(daemon: Daemon, file: string): string {
 
 /**
  * During the start there is nothing to stop yet, and ending would leave the socket behind. So the first signal waits until
- * the daemon serves; a second one ends the process. SIGHUP needs nothing: the file is read once more before it serves.
+ * the daemon serves; a second one ends the process. SIGHUP needs nothing: the file is read again before it serves.
  *
  * One listener stays from the start to the end: between removing one and adding the next, a signal would kill the process
  * or be lost.

@@ -5,7 +5,7 @@ import { appendLine, lineBreakOf, matchAt, removeLines, splice } from "./text-ed
 
 /*
  * .env files. There is no standard: dotenv of npm, python-dotenv, docker compose and systemd's environment.d differ in
- * escapes, in `$` and in where a comment begins. So only what all of them read alike is a literal value.
+ * escapes, in `$` and in where a comment begins. So only what all of them read the same way is a literal value.
  */
 
 export const DOTENV: SettingsFormat = assignmentFormat({ read, literal, remove, add });

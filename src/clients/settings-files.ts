@@ -95,7 +95,7 @@ export function findFile(client: ClientId, path: string, where: Surroundings): K
   const description = findDescription(client);
   if (description === null || resolve(path) !== path) return null;
   const written = description.mayWrite(where).filter((settings) => settings.files(where).includes(path));
-  // A project's files are described by its folder, and they may lie one level deeper.
+  // A project's files are described by its folder, and they may be one level deeper.
   const folders = [dirname(path), dirname(dirname(path)), ...where.folders];
   const file = description
     .files({ ...where, folders })

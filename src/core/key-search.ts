@@ -9,7 +9,7 @@ import { mergeSpans, type Span } from "./spans.ts";
 
 /** This many consecutive characters of a key's body give it away. */
 const RUN = 16;
-/** If 16 consecutive bytes are known, at least so many characters of their base64 are. */
+/** If 16 consecutive bytes are known, at least this many characters of their base64 are. */
 const BASE64_RUN = 20;
 /** A part with fewer different characters is padding, or a line of dashes. */
 const MIN_DISTINCT = 5;

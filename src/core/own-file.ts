@@ -93,7 +93,7 @@ export function foreignProblem(found: Stats): string | null {
   return found.uid === user || user === 0 ? null : "belongs to another user";
 }
 
-/** Gives a file another name, so that keybearer does without it and a person can look at it. Returns that name. Throws. */
+/** Gives a file another name, so that keybearer ignores it and a person can examine it. Returns that name. Throws. */
 export function setAside(path: string, now: number): string {
   const name = asideName(path, now);
   renameSync(path, name);

@@ -6,7 +6,7 @@ import { mergeSpans, type Span } from "./spans.ts";
 
 /** A key, or another string that is worth money. It is hidden in everything that is printed. */
 export class Secret {
-  /** What a person may see: enough to tell two keys apart in a console, too little to help a thief. */
+  /** What a person may see: enough to distinguish two keys in a console, too little to help a thief. */
   readonly fingerprint: string;
   readonly #value: string;
   #search: KeySearch | null = null;
@@ -55,7 +55,7 @@ export class Secret {
     return createHmac("sha256", salt).update(this.#value).digest("hex");
   }
 
-  /** Whether a text holds it or a telling part of it, plain or encoded (key-search.ts). */
+  /** Whether a text holds it or enough of it to recognize it, plain or encoded (key-search.ts). */
   isIn(text: string | Buffer): boolean {
     return this.#finder.find(text).length > 0;
   }

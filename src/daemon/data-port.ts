@@ -86,7 +86,7 @@ export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logge
   });
   const drain = async () => {
     await port.drain();
-    // A connection is gone before its request hears of it. Until then the gateway's side must not be closed: the
+    // A connection is closed before its request gets the event. Until then the gateway's side must not be closed: the
     // record would blame the gateway for an end of our own.
     await new Promise<void>((resolve) => {
       allDone = resolve;

@@ -121,7 +121,7 @@ export class Reload {
     this.#onChange = listener;
   }
 
-  /** Looks at the file; with `force`, reads every key again even if the text is the same. Resolves when applied. */
+  /** Reads the file; with `force`, reads every key again even if the text is the same. Resolves when applied. */
   refresh(force: boolean): Promise<void> {
     return this.#inTurn(() => this.#check(force));
   }

@@ -44,7 +44,7 @@ export class StateLock {
     this.#identity = identity;
   }
 
-  /** Why another daemon could take the lock although this one has it; null: none can. A file that cannot be looked at may be fine. */
+  /** Why another daemon could take the lock although this one has it; null: none can. A file that cannot be examined may be fine. */
   problem(): string | null {
     try {
       const found = lstatSync(this.#file, { throwIfNoEntry: false });

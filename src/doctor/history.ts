@@ -50,7 +50,7 @@ export interface LastFailure {
   readonly at: number;
 }
 
-/** So many records are read, whatever the length of the log. */
+/** This many records are read, however long the log is. */
 const MAX_RECORDS = 2000;
 
 /** The models whose last request failed, by the newest records of this machine. */

@@ -2,7 +2,7 @@ import { advice } from "../core/advice.ts";
 import type { ChannelStatus, NotifyStatus } from "../notify/status.ts";
 import type { Finding, FindingLevel } from "./findings.ts";
 
-/** A failure may end by itself. These do not. */
+/** Other states may end by themselves. These do not. */
 const OWNER_STATES: readonly ChannelStatus["state"][] = ["held", "unavailable", "gone"];
 
 /** Whether alerts reach the owner. null: from a daemon before an update. */

@@ -264,7 +264,7 @@ async function askGateway(
   });
   const options = { agent: deps.agentFor(gateway, origin), headers, signal };
   const first = await send(url, options, deps.clock);
-  // A kept connection may have been closed by the gateway; that says nothing about the gateway, so try once more.
+  // A kept connection may have been closed by the gateway; that says nothing about the gateway, so try again.
   return first.ok || !first.isStale ? first : send(url, options, deps.clock);
 }
 

@@ -105,7 +105,7 @@ export class IntentFile {
   }
 
   /**
-   * Keeps the changes that are keybearer's own. If there are others, the whole file is set aside for a person to look at, and
+   * Keeps the changes that are keybearer's own. If there are others, the whole file is set aside for a person to examine, and
    * they are never executed. Returns what was found, for people.
    * @param findProblem why a change is not keybearer's own; null: it is
    */

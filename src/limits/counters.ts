@@ -57,7 +57,7 @@ export interface Level {
   readonly window: Window | null;
   /** null: it is used only here. */
   readonly grant: Grant | null;
-  /** Used here, for good. */
+  /** Used here; none of it is given back. */
   readonly used: number;
   /** How much of `used` neither the gateway nor its console reported. */
   readonly estimated: number;
@@ -639,7 +639,7 @@ export class Counters {
   /**
    * The extra allowance with which the last request that found no capacity is admitted. It counts in every window of its
    * kind, and what a request has to hold grows with it (#needFor), so it covers the whole request in each of them. It is at
-   * least the smallest limit once more: with less, the next request would be refused again.
+   * least as much as the smallest limit: with less, the next request would be refused again.
    */
   neededAllowance(kind: Kind, now: number): number {
     const whole = kind === "requests" ? 1 : (wholeAmount(this.#lastShort?.[kind] ?? null) ?? 1);

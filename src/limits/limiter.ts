@@ -267,7 +267,7 @@ export class Limiter {
     return this.#limited(tool).levels();
   }
 
-  /** Appends the headers that tell a client how much is left: name, value, name, value. */
+  /** Appends the headers that show a client how much is left: name, value, name, value. */
   rateHeaders(tool: Tool, headers: string[]): void {
     const limiter = this.#limited(tool);
     const now = limiter.now();

@@ -78,7 +78,7 @@ function alignedWindow(length: number, time: number): Window {
 
 /**
  * Clocks that go back over midnight (at 00:01 in St. John's, until 2011) show the old day again after the new day has
- * begun. That hour belongs to the new day; otherwise it would lie in no window at all.
+ * begun. That hour belongs to the new day; otherwise it would be in no window at all.
  */
 function calendarWindow(time: number, startOf: (step: number) => number): Window {
   let step = 0;

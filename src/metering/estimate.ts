@@ -61,7 +61,7 @@ export class SampledText {
   }
 }
 
-/** Takes the share of the text in one of so many pieces for the share in all of them. */
+/** Takes the share of the text in one of several pieces for the share in all of them. */
 class Sample {
   readonly #every: number;
   readonly #text = new ResponseText();
@@ -91,7 +91,7 @@ class Sample {
 /** A longer string of nothing but base64 is not text, but an image, a file or a signature. */
 const MAX_WORD = 256;
 const MIN_IMAGE = 4096;
-/** An image counts as so many bytes of text: about a thousand tokens, as with most models. */
+/** An image counts as this many bytes of text: about a thousand tokens, as with most models. */
 const IMAGE_BYTES = 4000;
 
 /**

@@ -121,7 +121,7 @@ function parseLogged(text: string | null): Readonly<Record<string, Logged>> {
   try {
     return JSON.parse(text ?? "{}") ?? {};
   } catch {
-    // Unreadable: every alarm is logged once more.
+    // Unreadable: every alarm is logged again.
     return {};
   }
 }

@@ -79,7 +79,7 @@ export class LostRecords {
     this.#stopTicks();
     await this.#working;
     database.ask((db) => {
-      // Closing the journal checks its file once more.
+      // Closing the journal checks its file again.
       this.#noteLoss(db);
       const last = usage.last() ?? this.#earlier;
       // What was not checked is left to the next start.

@@ -63,8 +63,9 @@ export class UsageFilter {
   #heldBytes = 0;
   /** The current event is not the one to remove. */
   #isPassing = false;
-  /** Nothing but perhaps a carriage return was seen of the current line, and nothing at all of the current event. */
+  /** The current line is empty so far, or only a carriage return. */
   #isLineEmpty = true;
+  /** No line of the current event was seen yet. */
   #isNewEvent = true;
   #isComment = false;
 

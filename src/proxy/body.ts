@@ -138,7 +138,7 @@ async function collect(
   }
 }
 
-/** After so many chunks, those that are shorter than this are copied into blocks, so that they take no more than their bytes. */
+/** After this many chunks, those that are shorter than this are copied into blocks, so that they take no more than their bytes. */
 const MAX_CHUNKS = 32;
 const MIN_CHUNK = 4096;
 const BLOCK = 64 * 1024;

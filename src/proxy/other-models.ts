@@ -125,7 +125,7 @@ function readReported(file: string): string[] {
     const entries: unknown = JSON.parse(readOwnFile(file, MAX_BYTES) ?? "[]");
     return Array.isArray(entries) ? entries.map((entry) => JSON.stringify(entry)).slice(-MAX_REPORTED) : [];
   } catch {
-    // The pairs would be reported once more, which is not worth a failed start.
+    // The pairs would be reported again, which is not worth a failed start.
     return [];
   }
 }

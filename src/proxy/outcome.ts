@@ -8,7 +8,7 @@ export interface Outcome {
   /** The status that the client got; null: the client was gone. */
   readonly status: number | null;
   readonly refusal: Refusal | null;
-  /** Why there was no whole response of the gateway's, in a few words; null: there was one, or it is not its fault. */
+  /** Why there was no whole response of the gateway's, in a few words; null: there was one, or the gateway did not cause it. */
   readonly problem: string | null;
   readonly observed: Observed;
 }

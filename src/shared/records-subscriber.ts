@@ -296,7 +296,7 @@ function idBefore(id: string): string {
     : `${Number(time) - 1}-${Number.MAX_SAFE_INTEGER}`;
 }
 
-/** The entries up to the first whose id does not follow. Otherwise a wrong store could return the same ones without end. */
+/** The entries up to the first whose id does not follow. Otherwise a wrong store could return the same ones forever. */
 function inOrder(entries: readonly StreamEntry[], from: string | null): StreamEntry[] {
   const followed: StreamEntry[] = [];
   let last = from ?? "0-0";

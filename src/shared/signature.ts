@@ -11,7 +11,7 @@ import type { Secret } from "../core/secret.ts";
  * no active alarm ends. A rotated key that it names is only a reason to ask the gateway whether it refuses that key.
  */
 export class Signer {
-  /** Tells two secrets apart. */
+  /** Differs between two secrets. */
   readonly id: string;
   readonly #key: KeyObject;
   readonly #prefix: string;

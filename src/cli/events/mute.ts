@@ -29,7 +29,7 @@ export async function mute(words: readonly string[], options: MuteOptions): Prom
   print(`to send them again: ${advice.unmute(subject)}`);
 }
 
-/** Nobody can type the sign with which the name of a key begins. */
+/** The name of a key begins with …, which most keyboards cannot type. */
 function subjectOf(words: readonly string[]): string {
   return words.join(" ").replace(/^key (?!…)/, "key …");
 }

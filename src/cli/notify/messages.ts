@@ -29,7 +29,7 @@ export function describeChannel(channel: ChannelStatus, now: number): string | n
   const parts: string[] = [];
   if (state === "failing") parts.push(`failing since ${timeOfDay(since ?? now, now)}: ${why}`);
   else if (why !== null) parts.push(why);
-  // Without a desktop they wait in case somebody logs in, and nothing is wrong.
+  // Without a desktop they wait until a person logs in, and nothing is wrong.
   if (waiting > 0 && state !== "absent") parts.push(`${waiting} ${waiting === 1 ? "waits" : "wait"}`);
   if (lost > 0) parts.push(`${lost} given up`);
   return parts.length === 0 ? null : parts.join("; ");

@@ -3,7 +3,7 @@ import { failNull } from "../ui/messages.ts";
 import { createPrompter, type Prompter } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
 
-/** No key or token is longer. A program that writes without end must not fill the memory. */
+/** No key or token is longer. A program that never stops writing must not fill the memory. */
 const MAX_CHARACTERS = 64 * 1024;
 
 interface Secrets {

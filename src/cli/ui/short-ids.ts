@@ -2,7 +2,7 @@
 const MAX_WHOLE = 20;
 const MIN_LENGTH = 8;
 
-/** Long ids as beginnings that tell them apart from each other. Commands take these beginnings for the ids. */
+/** Long ids, shortened to beginnings that are still different. Commands take these beginnings for the ids. */
 export function shortIds<Id extends string | null>(ids: readonly Id[]): (string | Id)[] {
   const sorted = [...new Set(ids.filter((id) => id !== null))].sort();
   const short = new Map<string | null, string>();

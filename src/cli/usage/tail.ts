@@ -18,7 +18,7 @@ import { recordLine } from "./record-line.ts";
 const RETRY_MS = 500;
 /** So many ids are remembered, so that a record is not printed from the index and live. */
 const MAX_REMEMBERED = 10_000;
-/** Of the records that were missed, so many are printed. */
+/** This many of the missed records are printed. */
 const MAX_MISSED = 1000;
 
 /** `keybearer usage tail` */

@@ -29,7 +29,7 @@ const { set } = formatFor("jsonc");
 
 /**
  * A model with an address and a variable of its own. Qwen Code takes both from there, whatever else the environment and .env
- * files set; the variables OPENAI_BASE_URL and OPENAI_API_KEY in its settings would be the last ones that it looks at.
+ * files set; the variables OPENAI_BASE_URL and OPENAI_API_KEY in its settings would be the last ones that it reads.
  */
 const SETTINGS = clientSettings({
   files: (where) => [join(qwenFolder(where), "settings.json")],

@@ -46,7 +46,7 @@ interface NewApiByKeysDeps extends AdapterDeps {
 
 /** The console lists at most this many rows per key. */
 const MAX_ROWS = 1000;
-/** Facts are read for so many keys in a sync: they must not use up the calls that rows need, also after each restart. */
+/** Facts are read for this many keys in a sync: they must not use up the calls that rows need, also after each restart. */
 const MAX_FACTS = 3;
 /** Facts about a key are asked for again after this. */
 const FACTS_AGE_MS = HOUR_MS;

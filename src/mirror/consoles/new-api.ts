@@ -154,7 +154,7 @@ const WRITTEN_LATE_MS = 10 * MINUTE_MS;
 
 /**
  * use_time gives the second in which a request began if its row was written at once; its id gives the millisecond. The id
- * counts unless it is after that second, or so long before it that it is no time.
+ * counts unless it is after that second, or so much earlier that it cannot be a time.
  */
 function findStart(requestId: string | null, start: number): number {
   const [, year, month, day, hour, minute, second, nanos] = REQUEST_ID.exec(requestId ?? "") ?? [];

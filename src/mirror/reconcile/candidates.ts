@@ -2,8 +2,8 @@ import type { Match, OurRequest, RowGroup, StartFit, Unmatched } from "./context
 import { idsContradict, listModels, timeOfRow } from "./fit.ts";
 
 /*
- * Finds the rows that a record may own, by time. Thousands of requests can be alike and close together, so nothing here
- * compares every record with every row: 20,000 alike requests and rows take less than a second.
+ * Finds the rows that a record may own, by time. Thousands of similar requests can be close together, so nothing here
+ * compares every record with every row: 20,000 similar requests and rows take less than a second.
  */
 
 /** Items in the order of time. */

@@ -236,7 +236,7 @@ export class Comparisons {
       await turn();
     }
     if (!isStale()) this.#deps.onJudged(judged);
-    // Otherwise the next comparison would find records as they were, and amend them once more.
+    // Otherwise the next comparison would find records as they were, and amend them again.
     if (amended > 0) await catchUp(usage);
   }
 

@@ -163,7 +163,7 @@ function* readChunks(path: string, offset: number, finished: boolean, chunkBytes
         continue;
       }
       if (lineEnd === 0 && !atEnd) {
-        // No line of ours is so long. Its pieces are lines that are not JSON, so that they are counted as damaged.
+        // No line of ours is this long. Its pieces are lines that are not JSON, so that they are counted as damaged.
         position += length;
         yield { bytes: TOO_LONG, end: position, last: false };
         continue;

@@ -46,7 +46,7 @@ interface Forecast {
 }
 
 const USUAL_DAYS = 7;
-/** The forecast is from so many days with requests, which are searched for in the last 60 days. */
+/** The forecast is from this many days with requests, which are searched for in the last 60 days. */
 const ACTIVE_DAYS = 14;
 const SEARCHED_DAYS = 60;
 
