@@ -38,12 +38,16 @@ export interface StoredRow {
 }
 
 export function readStoredRow(values: readonly unknown[]): StoredRow {
-  const row = namedColumns(ROW_FIELDS, values);
+  const row = namedColumns<WithFlag<ConsoleRow, "stream">>(ROW_FIELDS, values);
   row.stream = readBoolean(row.stream);
-  const judged = namedColumns(ROW_VERDICT_FIELDS, values.slice(ROW_FIELDS.length));
-  judged.certain = judged.certain === 1;
-  return { row, judged } as unknown as StoredRow;
+  const verdict = values.slice(ROW_FIELDS.length);
+  const judged = namedColumns<WithFlag<StoredRowVerdict, "certain">>(ROW_VERDICT_FIELDS, verdict);
+  judged.certain = readBoolean(judged.certain) ?? false;
+  return { row, judged };
 }
+
+/** Flags are stored as 0 or 1, and become booleans once the row is read. */
+type WithFlag<Row, Flag extends keyof Row> = Omit<Row, Flag> & { -readonly [Name in Flag]: Row[Name] };
 
 function readBoolean(value: unknown): boolean | null {
   return value === null ? null : value === 1;

@@ -59,8 +59,8 @@ class MirrorWorker {
       const { db } = connection;
       // Closing the connection ends the transaction.
       db.exec("BEGIN");
-      const ask: (db: Database.Database, ...args: never[]) => unknown = this.questions[kind];
-      return ask(db, ...(args as never[]));
+      const ask = this.questions[kind] as (db: Database.Database, ...args: unknown[]) => unknown;
+      return ask(db, ...args);
     } finally {
       connection.close();
     }
