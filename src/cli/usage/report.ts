@@ -117,10 +117,11 @@ export function comparisonNotes({ today, usual, forecast }: TodayComparison, now
 type ParsedQuestion = { readonly ok: true; readonly question: Question } | Failed;
 
 export function parseQuestion(options: ReportOptions, now: number): ParsedQuestion {
-  const by = [...new Set((options.by ?? "tool").split(",").map((name) => name.trim()))];
-  const unknown = by.find((name) => !DIMENSIONS.includes(name as Dimension));
+  const names = [...new Set((options.by ?? "tool").split(",").map((name) => name.trim()))];
+  const unknown = names.find((name) => !isDimension(name));
   if (unknown !== undefined)
     return failed(`--by: "${unknown}" is not one of ${DIMENSIONS.join(", ")}`, "for two: --by day,tool");
+  const by = names.filter(isDimension);
   if (by.length > 2) return failed("--by takes one or two", "--by day,tool");
   if (by.includes("day") && by.includes("hour")) return failed("--by takes day or hour, not both");
   if (options.json && options.csv) return failed("--json or --csv, not both");
@@ -128,11 +129,15 @@ export function parseQuestion(options: ReportOptions, now: number): ParsedQuesti
     if (options.since !== undefined || options.until !== undefined)
       return failed("--today is from midnight until now, so without --since and --until");
     const period = { since: startOfDay(now), until: null };
-    return { ok: true, question: { ...filterOf(options, period), by: by as Dimension[] } };
+    return { ok: true, question: { ...filterOf(options, period), by } };
   }
   const parsed = parsePeriod(options, now, by.includes("hour") ? last24Hours(now) : last7Days(now));
   if (!parsed.ok) return parsed;
-  return { ok: true, question: { ...filterOf(options, parsed.period), by: by as Dimension[] } };
+  return { ok: true, question: { ...filterOf(options, parsed.period), by } };
+}
+
+function isDimension(name: string): name is Dimension {
+  return DIMENSIONS.some((dimension) => dimension === name);
 }
 
 /** Today and the six days before it. */

@@ -1,4 +1,4 @@
-import { PERIODS, type Period } from "../../config/schema.ts";
+import { PERIODS } from "../../config/schema.ts";
 import { asFields, asList, type JsonObject, parseObject, textsIn } from "../../core/json.ts";
 import { pick } from "../../core/pick.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
@@ -387,11 +387,12 @@ function carryLine(fields: JsonObject): CarryLine | ToolCarryLine | null {
 /* The items of a carry line; empty: the item is damaged. */
 
 function parseWindow(fields: JsonObject): CountedWindow[] {
-  const { per, start, end, last } = fields;
-  if (!PERIODS.includes(per as Period) || typeof start !== "number" || typeof end !== "number") return [];
+  const { start, end, last } = fields;
+  const per = PERIODS.find((one) => one === fields.per);
+  if (per === undefined || typeof start !== "number" || typeof end !== "number") return [];
   const counts = { requests: parseAmount(fields.requests), ...parseCounted(fields) };
   const isInside = typeof last === "number" && last >= start && last < end;
-  return [{ per: per as Period, start, end, ...counts, last: isInside ? last : (start + end) / 2 }];
+  return [{ per, start, end, ...counts, last: isInside ? last : (start + end) / 2 }];
 }
 
 function parseAllowance({ limit, amount, given_at, until }: JsonObject): Allowance[] {
