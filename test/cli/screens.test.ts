@@ -4,8 +4,8 @@ import { command, newHome, saveConfig, startServing } from "../doubles/command.t
 import { serveIn } from "../doubles/daemon-under-test.ts";
 import { atScreen, screenAfter } from "../doubles/screen.ts";
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: this is how a terminal is given a color.
-const COLORED = /\u001b\[3\d/;
+/** How a terminal is given a color. */
+const COLORED = "\u001b[3";
 const COMMANDS = [
   ["status"],
   ["tools"],

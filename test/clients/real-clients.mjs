@@ -20,6 +20,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { stripVTControlCharacters } from "node:util";
 import { GATEWAY_401, GatewayDouble, MODELS, TEXT } from "./real-clients-gateway.mjs";
 
 export const PROGRAM = join(dirname(fileURLToPath(import.meta.url)), "../../dist/cli/main.js");
@@ -491,8 +492,7 @@ function isShown(output, text) {
 
 /** Without colors and line breaks, because a client may break a line anywhere between two words. */
 function plain(output) {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: terminal sequences begin with one
-  return output.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, "").replace(/[\s│┃|]+/g, " ");
+  return stripVTControlCharacters(output).replace(/[\s│┃|]+/g, " ");
 }
 
 export function versionOf(id, folder) {
