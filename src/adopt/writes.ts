@@ -1,8 +1,8 @@
 import type { FieldSet, Surroundings } from "../clients/description.ts";
 import { field } from "../clients/description.ts";
 import { companionPaths, type FoundKey } from "../clients/find.ts";
-import { type Format, formatFor, type Path } from "../clients/format.ts";
-import { emptyText, findDescription } from "../clients/settings-files.ts";
+import { emptyText, type Format, formatFor, type Path } from "../clients/format.ts";
+import { findDescription } from "../clients/settings-files.ts";
 import type { Edited } from "../clients/text-edit.ts";
 import { type Edit, type FileEdits, planEdits, type ToolPlan } from "./plan.ts";
 

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { dirname, isAbsolute, join, resolve } from "node:path";
 import { isObject } from "../core/json.ts";
 import { namesIn } from "../core/own-file.ts";
-import { type Format, formatFor, type Path, type PlainValue } from "./format.ts";
+import { emptyText, type Format, formatFor, type Path, type PlainValue } from "./format.ts";
 import { valueIn } from "./setting.ts";
 import type { Target } from "./snippets.ts";
 import type { Edited } from "./text-edit.ts";
@@ -226,12 +226,14 @@ export function describedClient(
   };
 }
 
-/** Settings without conflicts and notes of their own. */
+type Optional = "empty" | "conflicts" | "removed" | "notes";
+
+/** Settings without conflicts and notes of their own, in a file that begins empty. */
 export function clientSettings(
-  own: Omit<ClientSettings, "conflicts" | "removed" | "notes"> &
-    Partial<Pick<ClientSettings, "conflicts" | "removed" | "notes">>,
+  own: Omit<ClientSettings, Optional> & Partial<Pick<ClientSettings, Optional>>,
 ): ClientSettings {
-  return { conflicts: () => [], removed: () => [], notes: () => [], ...own };
+  const empty = emptyText(own.format);
+  return { empty, conflicts: () => [], removed: () => [], notes: () => [], ...own };
 }
 
 export function field(path: Pattern, holds: Field["holds"] = "other"): Field {

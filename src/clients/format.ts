@@ -27,3 +27,8 @@ export type Format = keyof typeof FORMATS;
 export function formatFor(format: Format): SettingsFormat {
   return FORMATS[format];
 }
+
+/** The content of a new file. */
+export function emptyText(format: Format): string {
+  return format === "json" || format === "jsonc" ? "{}\n" : "";
+}

@@ -27,7 +27,7 @@ import {
   matchPattern,
   type Surroundings,
 } from "./description.ts";
-import type { Format, Path } from "./format.ts";
+import { emptyText, type Format, type Path } from "./format.ts";
 import { findVariable, suggestsKey } from "./variables.ts";
 
 /*
@@ -113,11 +113,6 @@ export function findFile(client: ClientId, path: string, where: Surroundings): K
       fields.find((each) => matchPattern(each.path, setting) !== null) ??
       (file === undefined ? null : variableField(file, setting, mayBeAny)),
   };
-}
-
-/** The content of a new file. */
-export function emptyText(format: Format): string {
-  return format === "json" || format === "jsonc" ? "{}\n" : "";
 }
 
 /** The fields that `adopt` may change in a file, apart from variables. */

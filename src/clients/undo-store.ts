@@ -21,8 +21,8 @@ import {
   storeKey,
 } from "../keys/stored-keys.ts";
 import type { ClientId, Surroundings } from "./description.ts";
-import type { Format, Path } from "./format.ts";
-import { DESCRIPTIONS, emptyText, findFile, type KnownFile } from "./settings-files.ts";
+import { emptyText, type Format, type Path } from "./format.ts";
+import { DESCRIPTIONS, findFile, type KnownFile } from "./settings-files.ts";
 import { findClient } from "./table.ts";
 import { type Before, type Change, type ChangedField, digest, type FileKind } from "./undo.ts";
 

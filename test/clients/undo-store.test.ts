@@ -2,8 +2,7 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import { type Field, field, type Surroundings } from "../../src/clients/description.ts";
-import { type Format, formatFor, type Path } from "../../src/clients/format.ts";
-import { emptyText } from "../../src/clients/settings-files.ts";
+import { emptyText, type Format, formatFor, type Path } from "../../src/clients/format.ts";
 import { describeChange } from "../../src/clients/undo.ts";
 import { planUndo } from "../../src/clients/undo-plan.ts";
 import { UndoStore, type WrittenFile } from "../../src/clients/undo-store.ts";

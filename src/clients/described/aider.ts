@@ -25,7 +25,6 @@ const SETTINGS = clientSettings({
     field(["model"]),
     field(["weak-model"]),
   ],
-  empty: "",
   tokenIn: (text) => textAt("yaml", text, ["openai-api-key"]),
   merge(text, target) {
     const { origin, token, model } = target;

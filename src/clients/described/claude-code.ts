@@ -48,7 +48,6 @@ const SETTINGS = clientSettings({
     field(["env", "ANTHROPIC_DEFAULT_HAIKU_MODEL"]),
     ...CONFLICTS.map(({ path }) => field(path, path.at(-1) === "ANTHROPIC_API_KEY" ? "key" : "other")),
   ],
-  empty: "{}\n",
   tokenIn: (text) => textAt("json", text, ["env", "ANTHROPIC_AUTH_TOKEN"]),
   merge(text, target) {
     const { origin, token, model } = target;

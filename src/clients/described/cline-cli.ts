@@ -47,7 +47,6 @@ const PROVIDERS = clientSettings({
     field([...ENTRY, "updatedAt"], "stamp"),
     field([...ENTRY, "tokenSource"]),
   ],
-  empty: "{}\n",
   tokenIn: (text) => textAt("json", text, [...ENTRY, "settings", "apiKey"]),
   merge(text, { origin, token, model }) {
     const settings: Wanted[] = [
@@ -75,7 +74,6 @@ const STATE = clientSettings({
     ...MODES.flatMap((mode) => [field([`${mode}ModeApiProvider`]), field([`${mode}ModeOpenAiModelId`])]),
     field(["welcomeViewCompleted"]),
   ],
-  empty: "{}\n",
   tokenIn: () => null,
   merge: (text, { origin, model }) =>
     setAll("json", text, [
@@ -93,7 +91,6 @@ const SECRETS = clientSettings({
   files: (where) => [join(dataFolder(where), "secrets.json")],
   format: "json",
   fields: [field(["openAiApiKey"], "key")],
-  empty: "{}\n",
   tokenIn: (text) => textAt("json", text, ["openAiApiKey"]),
   merge: (text, { token }) => setAll("json", text, [[["openAiApiKey"], token]]),
 });

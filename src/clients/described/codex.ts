@@ -44,7 +44,6 @@ const SETTINGS = clientSettings({
     field([...PROVIDER, "experimental_bearer_token"], "key"),
     ...OVERRIDES.map((name) => field([...PROVIDER, name])),
   ],
-  empty: "",
   tokenIn: (text) => textAt("toml", text, [...PROVIDER, "experimental_bearer_token"]),
   merge(text, { origin, token, model }) {
     if (at(text, [...PROVIDER, "auth"]) !== undefined)

@@ -41,7 +41,6 @@ const SETTINGS = clientSettings({
     field(["models", ANY_NAME, "apiBase"], "address"),
     field(["models", ANY_NAME, "apiKey"], "key"),
   ],
-  empty: "",
   tokenIn(text) {
     const own = ownItem(text);
     return own === -1 ? null : textAt("yaml", text, ["models", own, "apiKey"]);

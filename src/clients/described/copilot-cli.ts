@@ -30,7 +30,6 @@ function settingsIn({ path, format }: StartFile): ClientSettings {
     files: () => [path],
     format,
     fields: NAMES.map((name) => field([name, ANY_NAME], holds(name))),
-    empty: "",
     tokenIn: (text) => textAt(format, text, place(text, "COPILOT_PROVIDER_API_KEY")),
     merge(text, { origin, token, model }) {
       const values: Record<(typeof NAMES)[number], string> = {

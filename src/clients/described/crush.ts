@@ -52,7 +52,6 @@ const SETTINGS = clientSettings({
     field([...OURS, "models", ANY_NAME, "name"]),
     ...CHOICE_FIELDS,
   ],
-  empty: "{}\n",
   tokenIn: (text) => textAt("json", text, [...OURS, "api_key"]),
   merge(text, target) {
     const { origin, token, model } = target;
@@ -80,7 +79,6 @@ const STATE = clientSettings({
   files: (where) => [stateFile(where)],
   format: "json",
   fields: CHOICE_FIELDS,
-  empty: "{}\n",
   tokenIn: () => null,
   /** Only where a model was chosen in Crush. */
   merge: (text, target) =>

@@ -28,7 +28,6 @@ const ENV = clientSettings({
     field(["GEMINI_API_KEY", ANY_NAME], "key"),
     field(["GEMINI_MODEL", ANY_NAME]),
   ],
-  empty: "",
   tokenIn: (text) => textAt("dotenv", text, ["GEMINI_API_KEY", assignment(text, "GEMINI_API_KEY")]),
   merge(text, { origin, token, model }) {
     const settings: Wanted[] = [
@@ -48,7 +47,6 @@ const CHOICE = clientSettings({
   files: ({ home }) => [join(home, ".gemini", "settings.json")],
   format: "jsonc",
   fields: [field(["security", "auth", "selectedType"])],
-  empty: "{}\n",
   tokenIn: () => null,
   merge: (text) => setAll("jsonc", text, [[["security", "auth", "selectedType"], "gemini-api-key"]]),
 });

@@ -39,7 +39,6 @@ const PROVIDER = clientSettings({
     field(["models", ANY_NAME, "name"]),
     field(["models", ANY_NAME, "context_limit"]),
   ],
-  empty: "{}\n",
   tokenIn: (text) => HEADER_VALUE.exec(textAt("json", text, ["headers", "Authorization"]) ?? "")?.[2] ?? null,
   merge(text, { origin, token, model }) {
     const settings: Wanted[] = [
@@ -64,7 +63,6 @@ const CHOICE = clientSettings({
   files: (where) => [join(gooseFolder(where), "config.yaml")],
   format: "yaml",
   fields: [field(["GOOSE_PROVIDER"]), field(["GOOSE_MODEL"])],
-  empty: "",
   tokenIn: () => null,
   merge: (text, { model }) =>
     setAll("yaml", text, [

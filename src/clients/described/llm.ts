@@ -32,7 +32,6 @@ const KEYS = clientSettings({
   files: (where) => [join(llmFolder(where), "keys.json")],
   format: "json",
   fields: [field([/^keybearer/], "key")],
-  empty: "{}\n",
   tokenIn: (text) => textAt("json", text, ["keybearer"]),
   merge: (text, { token, moved }) => setAll("json", text, [[[tokenName(moved)], token]]),
 });
@@ -52,7 +51,6 @@ const MODELS = clientSettings({
     field([ANY_NAME, "api_key_name"]),
     field([ANY_NAME, "api_base"], "address"),
   ],
-  empty: "",
   tokenIn: () => null,
   merge(text, { origin, model, moved }) {
     const items = itemsAt("yaml", text, []);

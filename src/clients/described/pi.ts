@@ -33,7 +33,6 @@ const MODELS = clientSettings({
     field([...OURS, "apiKey"], "key"),
     field([...OURS, "models", ANY_NAME, "id"]),
   ],
-  empty: "{}\n",
   tokenIn: (text) => textAt("json", text, [...OURS, "apiKey"]),
   merge(text, { origin, token, model }) {
     const listed = itemsAt("json", text, [...OURS, "models"]);
@@ -52,7 +51,6 @@ const CHOICE = clientSettings({
   files: (where) => [join(piFolder(where), "settings.json")],
   format: "json",
   fields: [field(["defaultProvider"]), field(["defaultModel"])],
-  empty: "{}\n",
   tokenIn: () => null,
   merge: (text, { model }) =>
     setAll("json", text, [

@@ -41,7 +41,6 @@ const SETTINGS = clientSettings({
     field(["security", "auth", "selectedType"]),
     field(["model", "name"]),
   ],
-  empty: "{}\n",
   tokenIn: (text) => textAt("jsonc", text, TOKEN),
   merge(text, { origin, token, model }) {
     const items = itemsAt("jsonc", text, MODELS);
