@@ -17,7 +17,7 @@ import {
 } from "../description.ts";
 import { formatFor } from "../format.ts";
 import { providerAddress } from "../variables.ts";
-import { HEADER_VALUE, KEY_HEADER } from "./mcp.ts";
+import { headerKey } from "./mcp.ts";
 
 function dataFolder(where: Surroundings): string {
   const cline = folderFrom(where.env.CLINE_DIR, join(where.home, ".cline"), where);
@@ -144,10 +144,7 @@ export const CLINE_CLI: ClientDescription = describedClient(
               builtIn: ([name]) => providerAddress(name === "openai-native" ? "openai" : name),
             }),
           ),
-          keyField([...EACH, "headers", KEY_HEADER], {
-            address: [...EACH, "baseUrl"],
-            within: HEADER_VALUE,
-          }),
+          headerKey([...EACH, "headers"], { address: [...EACH, "baseUrl"] }),
         ],
         logins: [[...EACH, "auth", "accessToken"]],
       }),

@@ -20,7 +20,7 @@ import {
 import { formatFor } from "../format.ts";
 import { valueIn } from "../setting.ts";
 import { cannotEdit } from "../text-edit.ts";
-import { HEADER_VALUE, KEY_HEADER, mcpKeys } from "./mcp.ts";
+import { headerKey, mcpKeys } from "./mcp.ts";
 
 function codexFolder(where: Surroundings): string {
   return folderFrom(where.env.CODEX_HOME, join(where.home, ".codex"), where);
@@ -95,7 +95,7 @@ function inConfig(where: Surroundings) {
     keys: [
       keyField([...EACH_PROVIDER, "experimental_bearer_token"], common),
       keyField([...EACH_PROVIDER, "env_key"], { ...common, isName: true }),
-      keyField([...EACH_PROVIDER, "http_headers", KEY_HEADER], { ...common, within: HEADER_VALUE }),
+      headerKey([...EACH_PROVIDER, "http_headers"], common),
       ...mcpKeys(["mcp_servers"]),
     ],
     addresses: [["openai_base_url"]],

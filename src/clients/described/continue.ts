@@ -18,7 +18,7 @@ import {
 import { formatFor } from "../format.ts";
 import { valueIn } from "../setting.ts";
 import { providerAddress } from "../variables.ts";
-import { HEADER_VALUE, KEY_HEADER, mcpKeys } from "./mcp.ts";
+import { headerKey, mcpKeys } from "./mcp.ts";
 
 function continueFolder(where: Surroundings): string {
   return folderFrom(where.env.CONTINUE_GLOBAL_DIR, join(where.home, ".continue"), where);
@@ -80,10 +80,9 @@ const IN_CONFIG = {
       address: ["models", ANY_NAME, "apiBase"],
       builtIn: modelAddress,
     }),
-    keyField(["models", ANY_NAME, "requestOptions", "headers", KEY_HEADER], {
+    headerKey(["models", ANY_NAME, "requestOptions", "headers"], {
       address: ["models", ANY_NAME, "apiBase"],
       builtIn: modelAddress,
-      within: HEADER_VALUE,
     }),
     keyField(["tabAutocompleteModel", "apiKey"], { address: ["tabAutocompleteModel", "apiBase"] }),
     ...mcpKeys(["mcpServers"]),

@@ -21,7 +21,7 @@ import {
 import { formatFor } from "../format.ts";
 import { backgroundModel } from "../snippets.ts";
 import { providerAddress } from "../variables.ts";
-import { HEADER_VALUE, KEY_HEADER, mcpKeys } from "./mcp.ts";
+import { headerKey, mcpKeys } from "./mcp.ts";
 
 function userFolder(where: Surroundings): string {
   return folderFrom(where.env.CRUSH_GLOBAL_CONFIG, join(configFolder(where), "crush"), where);
@@ -113,18 +113,12 @@ function inConfig(where: Surroundings) {
         // It merges all of its files.
         elsewhere: {
           files: [join(userFolder(where), "crush.json"), stateFile(where), ...projectFiles(where)].map(
-            (path) => ({
-              path,
-              format: "json",
-            }),
+            (path) => ({ path, format: "json" }),
           ),
           address: (tree, [name = ""]) => addressAt(tree, ["providers", name, "base_url"]),
         },
       }),
-      keyField([...EACH, "extra_headers", KEY_HEADER], {
-        address: [...EACH, "base_url"],
-        within: HEADER_VALUE,
-      }),
+      headerKey([...EACH, "extra_headers"], { address: [...EACH, "base_url"] }),
       ...mcpKeys(["mcp"]),
     ],
     logins: [[...EACH, "oauth", "access_token"]],

@@ -16,7 +16,7 @@ import {
   textAt,
   type Wanted,
 } from "../description.ts";
-import { HEADER_VALUE, KEY_HEADER, mcpKeys } from "./mcp.ts";
+import { HEADER_VALUE, headerKey, mcpKeys } from "./mcp.ts";
 
 function gooseFolder(where: Surroundings): string {
   return where.env.GOOSE_PATH_ROOT
@@ -95,9 +95,7 @@ export const GOOSE: ClientDescription = describedClient(
       }),
       ...providers.map((path) =>
         described(path, "json", {
-          keys: [
-            keyField(["headers", KEY_HEADER], { address: ["base_url"], within: HEADER_VALUE, base: "root" }),
-          ],
+          keys: [headerKey(["headers"], { address: ["base_url"], base: "root" })],
         }),
       ),
       described(join(folder, "secrets.yaml"), "yaml", {

@@ -15,19 +15,22 @@ const BY_HAND =
   "an MCP server gets this key, not a client: give the server a token and keybearer's address if it can take one, else leave it";
 
 /** The names of headers that carry a credential. */
-export const KEY_HEADER = /^(?:authorization|(?:x-)?(?:goog-)?api-?key|x-auth-token)$/i;
+const KEY_HEADER = /^(?:authorization|(?:x-)?(?:goog-)?api-?key|x-auth-token)$/i;
 
 /** Bearer sk-…, or the key alone. */
 export const HEADER_VALUE = /^(\s*(?:Bearer\s+)?)(\S+)(\s*)$/i;
+
+/** A key in one of the headers below a path. */
+export function headerKey(headers: Pattern, more: Partial<Omit<KeyField, "key" | "within">>): KeyField {
+  return keyField([...headers, KEY_HEADER], { ...more, within: HEADER_VALUE });
+}
 
 /** The environments and headers of MCP servers below a path. */
 export function mcpKeys(servers: Pattern): readonly KeyField[] {
   const byHand = { move: "by hand", byHand: BY_HAND } as const;
   return [
     ...["env", "environment", "envs"].map((name) => keyField([...servers, ANY_NAME, name, ANY_NAME], byHand)),
-    ...["headers", "http_headers"].map((name) =>
-      keyField([...servers, ANY_NAME, name, KEY_HEADER], { ...byHand, within: HEADER_VALUE }),
-    ),
+    ...["headers", "http_headers"].map((name) => headerKey([...servers, ANY_NAME, name], byHand)),
   ];
 }
 

@@ -24,7 +24,7 @@ import { formatFor } from "../format.ts";
 import { editJson } from "../json-edit.ts";
 import { backgroundModel } from "../snippets.ts";
 import { providerAddress } from "../variables.ts";
-import { HEADER_VALUE, KEY_HEADER, mcpKeys } from "./mcp.ts";
+import { headerKey, mcpKeys } from "./mcp.ts";
 
 /** Kilo Code's command line is a fork of opencode: the same settings in files with other names. */
 interface Program {
@@ -131,7 +131,7 @@ function keysIn(elsewhere: Elsewhere) {
   };
   return [
     keyField([...EACH_PROVIDER, "apiKey"], common),
-    keyField([...EACH_PROVIDER, "headers", KEY_HEADER], { ...common, within: HEADER_VALUE }),
+    headerKey([...EACH_PROVIDER, "headers"], common),
     ...mcpKeys(["mcp"]),
   ];
 }

@@ -16,7 +16,7 @@ import {
   type Wanted,
 } from "../description.ts";
 import { providerAddress } from "../variables.ts";
-import { HEADER_VALUE, KEY_HEADER } from "./mcp.ts";
+import { headerKey } from "./mcp.ts";
 
 function piFolder(where: Surroundings): string {
   return folderFrom(where.env.PI_CODING_AGENT_DIR, join(where.home, ".pi", "agent"), where);
@@ -73,7 +73,7 @@ export const PI: ClientDescription = describedClient(
             address: [...EACH, "baseUrl"],
             builtIn: ([name]) => providerAddress(name),
           }),
-          keyField([...EACH, "headers", KEY_HEADER], { address: [...EACH, "baseUrl"], within: HEADER_VALUE }),
+          headerKey([...EACH, "headers"], { address: [...EACH, "baseUrl"] }),
         ],
       }),
       described(join(piFolder(where), "auth.json"), "json", {

@@ -8,7 +8,7 @@ import {
   keyField,
   projectFolders,
 } from "../description.ts";
-import { HEADER_VALUE, KEY_HEADER } from "./mcp.ts";
+import { headerKey } from "./mcp.ts";
 
 /** Not templates, and not what dotenvx and varlock keep there. */
 const ENV_FILE = /^\.env(?:\.(?!(?:example|sample|template|dist|defaults|schema|keys|vault)$)[\w-]+)*$/;
@@ -67,9 +67,8 @@ export const CONTAINERS: ClientDescription = describedClient("container", (where
           address: ["endpoints", "custom", ANY_NAME, "baseURL"],
           move: "by hand",
         }),
-        keyField(["endpoints", "custom", ANY_NAME, "headers", KEY_HEADER], {
+        headerKey(["endpoints", "custom", ANY_NAME, "headers"], {
           address: ["endpoints", "custom", ANY_NAME, "baseURL"],
-          within: HEADER_VALUE,
           move: "by hand",
         }),
       ],
