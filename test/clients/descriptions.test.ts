@@ -150,31 +150,31 @@ t.test("a key in auth.json of Codex that no provider in use sends has no certain
 t.test(
   "files come in the order in which the client reads them, with a project's behind the user's",
   async (t) => {
-    const { home, where } = machine(t, { "work/app/.git/HEAD": "", "work/app/src/x": "" });
-    const project: Surroundings = { ...where, cwd: join(home, "work/app/src") };
+    const { home, where } = machine(t, { "code/app/.git/HEAD": "", "code/app/src/x": "" });
+    const project: Surroundings = { ...where, cwd: join(home, "code/app/src") };
     const files = (client: string, around = project) =>
       (DESCRIPTIONS.find((each) => each.client === client)?.files(around) ?? [])
         .filter(({ byHand, isOpaque }) => byHand === null && !isOpaque)
         .map(({ path, isProject }) => `${path.replace(`${home}/`, "~/")}${isProject ? " (project)" : ""}`);
     t.same(files("claude-code"), [
       "~/.claude/settings.json",
-      "~/work/app/.claude/settings.json (project)",
-      "~/work/app/.claude/settings.local.json (project)",
-      "~/work/app/src/.claude/settings.json (project)",
-      "~/work/app/src/.claude/settings.local.json (project)",
+      "~/code/app/.claude/settings.json (project)",
+      "~/code/app/.claude/settings.local.json (project)",
+      "~/code/app/src/.claude/settings.json (project)",
+      "~/code/app/src/.claude/settings.local.json (project)",
     ]);
     t.same(files("gemini-cli").slice(0, 6), [
       "~/.env",
       "~/.gemini/.env",
-      "~/work/app/.env (project)",
-      "~/work/app/.gemini/.env (project)",
-      "~/work/app/src/.env (project)",
-      "~/work/app/src/.gemini/.env (project)",
+      "~/code/app/.env (project)",
+      "~/code/app/.gemini/.env (project)",
+      "~/code/app/src/.env (project)",
+      "~/code/app/src/.gemini/.env (project)",
     ]);
     t.same(files("aider").slice(-3), [
       "~/.aider.conf.yml",
-      "~/work/app/.aider.conf.yml (project)",
-      "~/work/app/src/.aider.conf.yml (project)",
+      "~/code/app/.aider.conf.yml (project)",
+      "~/code/app/src/.aider.conf.yml (project)",
     ]);
     t.same(
       files("claude-code", { ...where, folders: [join(home, "other")] }).slice(1),
