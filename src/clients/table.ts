@@ -130,6 +130,20 @@ const ANTHROPIC_ENV = env({ ANTHROPIC_BASE_URL: "{base}", ANTHROPIC_API_KEY: "{t
 /** For clients whose settings name the variable to read. */
 const TOKEN_ENV = env({ KEYBEARER_TOKEN: "{token}" });
 
+/** Of opencode, and of Kilo Code, whose command line is built from it. */
+const OPENCODE_SETTINGS = {
+  provider: {
+    keybearer: {
+      npm: "@ai-sdk/openai-compatible",
+      name: "keybearer",
+      options: { baseURL: "{base}", apiKey: "{token}" },
+      models: { "{model}": {}, "{background}": {} },
+    },
+  },
+  model: "keybearer/{model}",
+  small_model: "keybearer/{background}",
+};
+
 const DOCKER =
   "in Docker, localhost is the container itself, and keybearer listens on loopback only: run it outside Docker, or with --network host on Linux.";
 const BROWSER =
@@ -216,22 +230,7 @@ env_key = "KEYBEARER_TOKEN"`,
     tokenField: "options.apiKey",
     modelField: "model",
     model: "keybearer/{model}",
-    setups: [
-      [
-        json("~/.config/opencode/opencode.json", {
-          provider: {
-            keybearer: {
-              npm: "@ai-sdk/openai-compatible",
-              name: "keybearer",
-              options: { baseURL: "{base}", apiKey: "{token}" },
-              models: { "{model}": {}, "{background}": {} },
-            },
-          },
-          model: "keybearer/{model}",
-          small_model: "keybearer/{background}",
-        }),
-      ],
-    ],
+    setups: [[json("~/.config/opencode/opencode.json", OPENCODE_SETTINGS)]],
     notes: ["a model must be listed below models, and is called keybearer/<model> everywhere else."],
     switchApp: "opencode",
   },
@@ -398,22 +397,7 @@ model add 'keybearer/{model}'`,
     tokenField: "API Key (options.apiKey)",
     modelField: "model",
     model: "keybearer/{model}",
-    setups: [
-      [
-        json("~/.config/kilo/kilo.json", {
-          provider: {
-            keybearer: {
-              npm: "@ai-sdk/openai-compatible",
-              name: "keybearer",
-              options: { baseURL: "{base}", apiKey: "{token}" },
-              models: { "{model}": {}, "{background}": {} },
-            },
-          },
-          model: "keybearer/{model}",
-          small_model: "keybearer/{background}",
-        }),
-      ],
-    ],
+    setups: [[json("~/.config/kilo/kilo.json", OPENCODE_SETTINGS)]],
   },
   {
     id: "pi",
