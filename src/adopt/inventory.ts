@@ -101,7 +101,7 @@ function findTarget(
   if (slot === null && references.length === 0 && place.field?.move !== "rewrite")
     return {
       problem: "this file cannot hold an address",
-      next: `set the client up anew: ${advice.use("<tool>")}`,
+      next: `set the client up again: ${advice.use("<tool>")}`,
     };
   const base = baseUrlFor(url, address.base);
   if ("problem" in base) return base;
