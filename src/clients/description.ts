@@ -208,6 +208,10 @@ export function described(
   };
 }
 
+/** What to do about a key in the settings of a whole machine. */
+export const FOR_EVERY_USER =
+  "these settings are for every user of this machine: ask its administrator to remove the key";
+
 export function describedClient(
   client: ClientId,
   files: ClientDescription["files"],

@@ -7,6 +7,7 @@ import {
   described,
   describedClient,
   type Elsewhere,
+  FOR_EVERY_USER,
   field,
   filesIn,
   folderFrom,
@@ -128,7 +129,7 @@ export const CODEX: ClientDescription = describedClient(
       ),
       described("/etc/codex/config.toml", "toml", {
         ...inConfig(where),
-        byHand: "these settings are for every user of this machine: ask its administrator to remove the key",
+        byHand: FOR_EVERY_USER,
       }),
     ];
   },

@@ -6,6 +6,7 @@ import {
   clientSettings,
   described,
   describedClient,
+  FOR_EVERY_USER,
   field,
   folderFrom,
   itemsAt,
@@ -115,7 +116,7 @@ export const QWEN_CODE: ClientDescription = describedClient(
       ),
       described("/etc/qwen-code/settings.json", "jsonc", {
         ...inSettings(where),
-        byHand: "these settings are for every user of this machine: ask its administrator to remove the key",
+        byHand: FOR_EVERY_USER,
       }),
       described(join(where.home, ".env"), "dotenv", { ...env, isShared: true }),
       described(join(folder, ".env"), "dotenv", env),
