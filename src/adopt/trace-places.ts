@@ -93,7 +93,7 @@ function histories(deps: PlaceDeps): Place[] {
   const zshFiles = zsh.map((name) => join(env.ZDOTDIR ?? "", name));
   return [
     ...[...named, ...inHome, ...zshFiles].map((path) => file("history", path)),
-    // Of macOS, one for each terminal.
+    // On macOS, one for each terminal.
     folder("history", join(home, ".bash_sessions"), { names: /\.history(?:new)?$/ }),
     folder("history", join(home, ".zsh_sessions"), { names: /\.history(?:new)?$/ }),
     folder("history", join(data, "fish"), { names: /_history$/ }),

@@ -104,7 +104,7 @@ export function asideName(path: string, now: number): string {
   return `${path}.set-aside-${new Date(now).toISOString().replace(/[:.]/g, "-")}`;
 }
 
-/** None of the JSON files in the state folder grows so large. */
+/** No JSON file in the state folder grows this large. */
 const MAX_JSON_BYTES = 64 * 1024 * 1024;
 
 /**

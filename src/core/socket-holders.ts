@@ -124,7 +124,7 @@ export class SocketHolders {
 /** The numbers of the open files of a process; none if it is another user's, or gone. */
 function listFiles(pid: string): string[] {
   const folder = `/proc/${pid}/fd`;
-  // To ask whose it is costs less than to fail to read it.
+  // Asking whose it is costs less than failing to read it.
   return userOf(folder) === process.geteuid?.() ? listNumbers(folder) : [];
 }
 

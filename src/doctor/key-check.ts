@@ -153,7 +153,7 @@ export function readSub2apiUsage(text: string): Sub2apiUsage | null {
   // It lists models only to keys whose quota and balance suffice (0.1.135).
   const tested: Tested[] = ["key", "money"];
   if (limits.length > 0) tested.push("key-windows");
-  // Of a key with a quota or windows of its own, it does not report the plan.
+  // It does not report the plan of a key with a quota or windows of its own.
   if (objectAt(usage, "subscription") !== null) tested.push("plan");
   return { detail: window === null ? findDetail(usage) : "window-used-up", window, tested };
 }

@@ -145,7 +145,7 @@ export class Trust {
     const id = key.digest(this.#pins.salt);
     if (this.#firstStart) {
       this.#pinKey(id, subject, key);
-      // Of an address, where it leads was not known before its source was read.
+      // Where an address leads was not known before its source was read.
       const source = sourceId(subject, this.#pins.salt);
       if (source !== null && this.#pins.sources.has(source)) this.#pinSource(source, subject);
       return null;
@@ -265,7 +265,7 @@ export class Trust {
   }
 
   #pinKey(id: string, subject: Subject, key: Secret): void {
-    // Of a password that a person chose, nothing is stored.
+    // Nothing is stored of a password that a person chose.
     this.#pin(this.#pins.keys, id, subject, subject.secret === undefined ? key.fingerprint : undefined);
     this.#pinUses(subject);
   }

@@ -163,7 +163,7 @@ export interface Carry {
   /** Micro-dollars, ever; and how much of it is estimated. */
   readonly total: number;
   readonly estimated_total: number;
-  /** Of each period the window that was counted in last comes last. */
+  /** In each period, the window that was counted in last comes last. */
   readonly windows: readonly Readonly<CountedWindow>[];
   readonly allowances: readonly Allowance[];
   readonly sessions: readonly CarriedSession[];
@@ -550,7 +550,7 @@ export class Counters {
     }
     const limitsMoney = limits.spend.length > 0 || quota !== null || limits.session?.spend != null;
     if (ask.spend === null && limitsMoney) return priceUnknown();
-    // Nearly every request finds capacity. To compare numbers takes a third of describing every limit.
+    // Most requests find capacity. Comparing numbers takes a third of the time of describing every limit.
     if (this.#grants === null && this.#hasRoom(need, now)) return null;
     const shortages: Shortage[] = [];
     for (const level of this.levels(now)) {

@@ -147,7 +147,7 @@ const KEPT_WINDOWS = 3;
  */
 export class WindowCounts {
   readonly #calendar: Calendar;
-  /** Of each period the window that was counted in last is at the end. */
+  /** In each list, the window that was counted in last is at the end. */
   readonly #windows: Record<Period, CountedWindow[]> = {
     second: [],
     minute: [],
@@ -290,7 +290,7 @@ export class WindowCounts {
     return window;
   }
 
-  /** Of several the one counted in last: days overlap when the calendar was changed. */
+  /** If several contain the time, the one counted in last: days overlap when the calendar was changed. */
   #windowWith(per: Period, at: number): CountedWindow | undefined {
     return this.#windows[per].findLast((window) => contains(window, at));
   }

@@ -13,7 +13,7 @@ interface PricedNames {
   isSameModel(one: string, other: string): boolean;
 }
 
-/** So many pairs are remembered: finding both names in the list of prices takes up to 30 µs. */
+/** This many pairs are remembered: finding both names in the list of prices takes up to 30 µs. */
 const MAX_REMEMBERED = 1000;
 
 /** Compares the names of models, and remembers what it found. */
@@ -28,7 +28,7 @@ export class ModelComparison {
   }
 
   isSame(asked: string, answered: string, same: SameModels): boolean {
-    // Nearly always.
+    // The usual case.
     if (asked === answered) return true;
     if (this.#isSameByName(asked, answered)) return true;
     return Object.hasOwn(same, asked) && (same[asked] ?? []).includes(answered);

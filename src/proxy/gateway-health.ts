@@ -51,7 +51,7 @@ export class GatewayHealth {
 
   /** The head of a response arrived, and the gateway itself sent it. */
   noteHead(gateway: Gateway): void {
-    // Nearly always.
+    // The usual case.
     if (this.#failingSince.size === 0) return;
     const id = this.#identify(gateway);
     if (this.#failingSince.has(id)) this.#setReachable(id);

@@ -52,7 +52,7 @@ export function checkShape(head: CheckedHead): Refusal | null {
 export function checkHost(rawHeaders: readonly string[], hosts: readonly string[]): Refusal | null {
   const given = headerValues(rawHeaders, "host");
   const [host] = given;
-  // Of two Hosts Node silently takes the first. HTTP/1.0 requires none.
+  // Node silently takes the first of two Hosts. HTTP/1.0 requires none.
   if (given.length !== 1 || !host) return refuse("bad-request", "the request must name exactly one host");
   if (hosts.includes(host.toLowerCase())) return null;
   return refuse("host-not-allowed", `this is keybearer's port, and it answers only as ${hosts.join(", ")}`);

@@ -22,7 +22,7 @@ export function loggableEndpoint(endpoint: string, snapshot: Snapshot): string {
 export function loggableIds<Ids extends Readonly<Record<string, string>>>(ids: Ids, snapshot: Snapshot): Ids {
   const isKept = (id: string) => sanitize(id, snapshot, id.length) === id;
   for (const name in ids) {
-    // Nearly every id is kept, so a list of entries is made only here.
+    // Most ids are kept, so a list of entries is made only here.
     if (!isKept(ids[name] ?? ""))
       return Object.fromEntries(Object.entries(ids).filter(([, id]) => isKept(id))) as Ids;
   }

@@ -75,7 +75,7 @@ export class OtherModels {
       this.#tools.set(tool, counts);
     }
     counts.answered += 1;
-    // Nearly always.
+    // The usual case.
     if (asked === answered) return;
     if (this.#comparison.isSame(asked, answered, this.#deps.config().usage.sameModels)) return;
     counts.other += 1;

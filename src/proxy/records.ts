@@ -171,7 +171,7 @@ function usedTokens(call: Call, { observed, status, end }: Outcome): UsedTokens 
     const output = Math.max(reported?.output ?? 0, estimated.output);
     return { tokens: { ...(reported ?? estimated), output }, from: "estimated", outputIsKnown: true };
   }
-  // Of a stream that was cut, by either side, the input may be reported. What a gateway refuses inside a stream costs nothing.
+  // A stream that either side cut may have reported its input. What a gateway refuses inside a stream costs nothing.
   if (reported === null || reading.refused) return NOT_KNOWN;
   return { tokens: reported, from: "reported", outputIsKnown: false };
 }

@@ -87,7 +87,7 @@ export function createSpec({ node, main, paths, env, namespaces, drainMs }: Spec
   };
 }
 
-/** Of config.yaml, what decides whether the unit has user namespaces. */
+/** The part of config.yaml that decides whether the unit has user namespaces. */
 interface ProcessSettings {
   readonly tools: Readonly<Record<string, { readonly name: string; readonly process: string | null }>>;
   readonly usage: { readonly project: "path" | "name" | "off" };

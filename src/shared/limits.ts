@@ -210,7 +210,7 @@ export class SharedLimiter {
     for (const { tool, limit, window, parts } of this.#holdings.values()) {
       const part = parts.find(({ machine }) => machine === machineId);
       if (part === undefined || (window !== null && !contains(window, this.#now()))) continue;
-      // Of `concurrent`, what is used are requests in flight.
+      // What is used of `concurrent` are requests in flight.
       const amount = limit.kind === "concurrent" ? part.granted : part.granted - part.used;
       const per = "per" in limit ? limit.per : null;
       if (amount > 0) holds.push({ tool, limit: limit.kind, per, amount });
@@ -325,7 +325,7 @@ export class SharedLimiter {
         holding.takenAt = elapsed;
         const left = holding.granted - demand.used - demand.held;
         const hasRoom = holding.granted + holding.othersGranted < demand.max;
-        // Of `concurrent` nothing is taken in advance: another machine may wait for it.
+        // Nothing is taken of `concurrent` in advance: another machine may wait for it.
         const isConcurrent = demand.limit.kind === "concurrent";
         if (isConcurrent || !hasRoom || left >= holding.step / 2 || !canSpend(demand.window, this.#now()))
           continue;
@@ -477,7 +477,7 @@ export class SharedLimiter {
     holding.granted = answer.granted;
     holding.max = ask.limit;
     holding.parts = answer.parts;
-    // Of `concurrent` no machine takes in advance, so a place is granted for a request before it is reported in flight.
+    // No machine takes of `concurrent` in advance, so a place is granted for a request before it is reported in flight.
     const isConcurrent = holding.limit.kind === "concurrent";
     const others = answer.parts
       .filter((part) => part.machine !== machine.id())

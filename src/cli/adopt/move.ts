@@ -191,7 +191,7 @@ async function writeFiles(
     if (!changed.ok) return changed;
     const { file, parts } = changed;
     if (parts.length === 0) continue;
-    // Of an adopt that was killed. No other command writes these files now.
+    // They are left from an adopt that was killed. No other command writes these files now.
     await removeLeftovers(file.target, Number.POSITIVE_INFINITY);
     const mode = file.found?.mode ?? 0o600;
     const records: UndoRecord[] = [];

@@ -16,7 +16,7 @@ import { catchUpIndex, type IndexDatabase, readIndex } from "./index-file.ts";
 import { recordLine } from "./record-line.ts";
 
 const RETRY_MS = 500;
-/** So many ids are remembered, so that a record is not printed from the index and live. */
+/** This many ids are remembered, so that a record is not printed from the index and live. */
 const MAX_REMEMBERED = 10_000;
 /** This many of the missed records are printed. */
 const MAX_MISSED = 1000;

@@ -58,7 +58,7 @@ const SETTINGS = clientSettings({
     ];
     return setAll("jsonc", text, settings);
   },
-  /** Of two models with one name Qwen Code takes the first. */
+  /** Qwen Code takes the first of two models with one name. */
   conflicts(text) {
     const chosen = textAt("jsonc", text, ["model", "name"]);
     const items = itemsAt("jsonc", text, MODELS);

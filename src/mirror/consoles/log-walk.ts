@@ -47,7 +47,7 @@ const FEW_PAGES = 25;
 const FIRST_SPAN_S = 6 * 3600;
 /** A walk begins no further span after this many pages; the next walk continues. */
 const MAX_WALK_PAGES = 2800;
-/** Of what was read long ago, a walk reads this many pages again: the rest of the console's budget is for new rows. */
+/** A walk reads this many pages again of what was read long ago: the rest of the console's budget is for new rows. */
 const AGAIN_PAGES = 20;
 
 /** One walk, as far as it has come. */

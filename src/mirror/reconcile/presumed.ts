@@ -292,7 +292,7 @@ class OpenSockets {
     this.#unopened = sockets.toSorted((a, b) => b.started_at - a.started_at || (a.id < b.id ? 1 : -1));
   }
 
-  /** Of those that were open at a time, the one that was opened last. */
+  /** The one that was opened last among those open at a time. */
   latestAt(time: number): OurRequest | undefined {
     let next = this.#unopened.at(-1);
     while (next !== undefined && next.started_at <= time + SOCKET_EARLY_MS) {

@@ -224,7 +224,7 @@ function withConsole(refusal: KeyRefusal, facts: ConsoleFacts | null, now: numbe
   const listed = DETAIL_BY_STATE[facts.state];
   if (listed !== undefined) return isUnclear || isNewer ? { ...refusal, cause: causeFor(listed) } : refusal;
   const isGood = facts.state === "active" && findDetail(facts, now) === null;
-  // Of a subscription the balance says nothing, and so it is not known here.
+  // The balance says nothing about a subscription, so its state is not known here.
   const isKnown = detail !== "account-balance" || facts.balance !== null;
   return isNewer && isGood && isKnown ? null : refusal;
 }
@@ -279,7 +279,7 @@ export function windowText({ name, resetsAt }: UsedUpWindow, now: number): strin
   return `${text}, and resets ${momentInWords(wholeMinute(resetsAt), now, systemCalendar)}`;
 }
 
-/** Of the windows that are used up, the one that resets last; null: there is none. */
+/** The used-up window that resets last; null: there is none. */
 export function findLastReset(windows: readonly UsedUpWindow[]): UsedUpWindow | null {
   const [last] = windows.toSorted((a, b) => (b.resetsAt ?? 0) - (a.resetsAt ?? 0));
   return last ?? null;

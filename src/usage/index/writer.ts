@@ -227,7 +227,7 @@ export class IndexWriter {
       }
       case "refusals": {
         const entry = batch.get(line.first_id);
-        // Of the lines of a run, the one with the largest count is right. The record of one request stays as it is.
+        // The line with the largest count of its run is right. The record of one request stays as it is.
         if (entry !== undefined && (entry.record.last_id === null || entry.record.requests >= line.count))
           return;
         batch.set(line.first_id, { stored: entry?.stored ?? null, record: recordOfRefusals(line), day });

@@ -1,7 +1,7 @@
 import { MINUTE_MS } from "../../core/units.ts";
 import type { RefusalsLine } from "./lines.ts";
 
-/** So many requests of one kind in a minute have a record and a log line each. The others are only counted. */
+/** This many requests of one kind in a minute have a record and a log line each. The others are only counted. */
 export const OWN_RECORDS = 20;
 
 /** A request that ended before anything was sent to a gateway. */
