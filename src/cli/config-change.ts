@@ -6,7 +6,7 @@ import { type Edited, editFile, editFileIfConfirmed } from "../config/edit-file.
 import { noSuchTool } from "../config/edit-tools.ts";
 import { loadConfig } from "../config/load.ts";
 import { parseConfig } from "../config/parse.ts";
-import { describeProblems, formatProblems, redactConfig } from "../config/problems.ts";
+import { describeProblems, formatProblems, redactValidConfig } from "../config/problems.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import { askDaemon } from "../control/client.ts";
 import type { CutAnswer } from "../control/routes.ts";
@@ -67,7 +67,7 @@ export async function editChecked(
     return errors.length === 0 ? result : failed(`${describeProblems(errors)}\nnothing was changed`);
   });
   if (edited === null) return null;
-  printDiff(redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
+  printDiff(redactedDiff(file, redactValidConfig(before), redactValidConfig(edited.result.text)));
   return edited.changed;
 }
 

@@ -1,3 +1,4 @@
+import { isPair, isScalar, parseDocument, visit } from "yaml";
 import { withNext } from "../core/display.ts";
 import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { credentialSpans, redactCredentials } from "../core/redact.ts";
@@ -213,9 +214,30 @@ function hiddenSpans(text: string, secrets: readonly Span[] = secretSpans(text))
 
 /** The text of a config.yaml with its secrets hidden, line for line. */
 export function redactConfig(text: string): string {
+  return hideSpans(text, hiddenSpans(text));
+}
+
+/** The same for a text that is valid, where the end of each value is known, so that what follows it stays. */
+export function redactValidConfig(text: string): string {
+  return hideSpans(text, hiddenSpans(text, secretSpans(text, valuesByName(text))));
+}
+
+/** Where the scalar value of each setting is, by the offset of the setting's name. */
+function valuesByName(text: string): ReadonlyMap<number, Span> {
+  const values = new Map<number, Span>();
+  visit(parseDocument(text), (_key, node) => {
+    if (!isPair(node) || !isScalar(node.key) || !isScalar(node.value)) return;
+    const [name] = node.key.range ?? [];
+    const [from, to] = node.value.range ?? [];
+    if (name !== undefined && from !== undefined && to !== undefined) values.set(name, { from, to });
+  });
+  return values;
+}
+
+function hideSpans(text: string, spans: readonly Span[]): string {
   let shown = "";
   let end = 0;
-  for (const { from, to } of hiddenSpans(text)) {
+  for (const { from, to } of spans) {
     shown += `${text.slice(end, from)}[hidden]`;
     end = to;
   }
@@ -245,8 +267,9 @@ const COMMENTED_SETTING = /^\s*#["']?[\w.-]+["']?\s*:(?:\s|$)/;
  * Where the secrets of a config.yaml are, line by line. Searched in the text, because the line with a mistake is often the
  * one with the key, and then it is unknown where the value ends. So a value reaches to the end of its line, and over every
  * line below up to the next setting that is not indented deeper.
+ * @param values where single values are, by the offsets of their names, if the text is valid
  */
-function secretSpans(text: string): Span[] {
+function secretSpans(text: string, values: ReadonlyMap<number, Span> = new Map()): Span[] {
   const spans: Span[] = [];
   let covered = 0;
   for (const match of text.matchAll(SECRET_NAME)) {
@@ -254,6 +277,12 @@ function secretSpans(text: string): Span[] {
     // One inside another is indented deeper, so it ends no later.
     if (from < covered) continue;
     const column = match.index - lineStart(text, match.index);
+    const value = values.get(match.index);
+    if (value !== undefined) {
+      if (!isReference(text, value)) spans.push(value);
+      covered = value.to;
+      continue;
+    }
     const end = referenceEnd(text, match.index, from);
     if (end === null) covered = addValue(text, from, column, spans);
     // A stray character or line break may have cut the secret off from the reference.
@@ -286,6 +315,11 @@ function referenceEnd(text: string, name: number, from: number): number | null {
   // A comma or a bracket ends a value only inside brackets; elsewhere it belongs to the value.
   if (match === null || (/[,}\]]$/.test(end) && !isInBrackets(text, name))) return null;
   return from + value.length - trimmed.length + match[0].length - end.length;
+}
+
+function isReference(text: string, { from, to }: Span): boolean {
+  const value = text.slice(from, to).replace(/^(["'])(.*)\1$/s, "$2");
+  return REFERENCE.test(`${value}\n`);
 }
 
 function isInBrackets(text: string, at: number): boolean {

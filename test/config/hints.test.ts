@@ -1,6 +1,6 @@
 import t from "tap";
 import { newConfig } from "../../src/cli/first-config.ts";
-import { Report, redactConfig } from "../../src/config/problems.ts";
+import { Report, redactConfig, redactValidConfig } from "../../src/config/problems.ts";
 
 const FIRST = newConfig({
   baseUrl: "https://gateway.example.com/v1",
@@ -56,6 +56,30 @@ t.test("a key stays hidden after a # and below settings that are commented out",
     const problem = problemIn(text, lineStart, `about ${key}`);
     t.equal(problem?.message, "about [hidden]", lines);
     t.notMatch(problem?.excerpt, key, lines);
+  }
+  t.end();
+});
+
+t.test("of a valid file only the secrets are hidden, also where a line has more settings", (t) => {
+  const hash = `sha256:${"c".repeat(64)}`;
+  const key = "Zq81mmPx40TtLw93";
+  for (const [line, shown] of [
+    [`{ key: ${key}, token: "${hash}", quota: $5 }`, `{ key: [hidden], token: "${hash}", quota: $5 }`],
+    [`{ "key": "${key}", enabled: false }`, `{ "key": [hidden], enabled: false }`],
+    [`{ enabled: false, key: ${key} } # key: ${key}`, `{ enabled: false, key: [hidden] } # key: [hidden]`],
+    [`{ key: file:~/keys/codex, quota: $5 }`, `{ key: file:~/keys/codex, quota: $5 }`],
+    [`{ key: { command: [pass, show] }, quota: $5 }`, `{ key: { command: [pass, show] }, quota: $5 }`],
+  ])
+    t.equal(redactValidConfig(`tools:\n  codex: ${line}\n`), `tools:\n  codex: ${shown}\n`);
+  for (const value of [
+    key,
+    `|\n      ${key}`,
+    `>-\n      ${key}\n      ${key}`,
+    `"${key}\\\n      ${key}"`,
+  ]) {
+    const text = `tools:\n  codex:\n    key: ${value}\n    quota: $5\n`;
+    t.notMatch(redactValidConfig(text), key, value);
+    t.match(redactValidConfig(text), "quota: $5", value);
   }
   t.end();
 });

@@ -15,7 +15,7 @@ import {
 import { readText } from "../../config/load.ts";
 import { planTool } from "../../config/new-tool.ts";
 import { parseConfig } from "../../config/parse.ts";
-import { describeProblems, redactConfig } from "../../config/problems.ts";
+import { describeProblems, redactValidConfig } from "../../config/problems.ts";
 import type { Config } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
 import { type Failed, quoteForShell, withNext } from "../../core/display.ts";
@@ -167,7 +167,7 @@ async function prepare(deps: PlanDeps, edit: (text: string) => EditResult | Fail
     before,
     after: edited.text,
     change: compareConfigs(old.config, config),
-    diff: redactedDiff(paths.config, redactConfig(before), redactConfig(edited.text)),
+    diff: redactedDiff(paths.config, redactValidConfig(before), redactValidConfig(edited.text)),
   };
 }
 
