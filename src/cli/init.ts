@@ -77,6 +77,9 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
   const source = sourceText(taken.place, paths);
   const token = newToken(name);
   const text = newConfig({ baseUrl: gateway.baseUrl, tool: name, key: source, token: token.entry, budget });
+  // Asked now: a running daemon takes the file over as soon as it is there.
+  const before = await askDaemon<Status>(paths, "GET", "/status");
+  const wasSandbox = before.ok && before.value.sandbox;
   const isSaved = await storeNamedKey(paths, taken, async () => {
     const made = await createConfig(paths.config, text);
     if (!made.ok) fail(made, EXIT.failed);
@@ -94,7 +97,7 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
     await setUpClients(paths, name, token.made);
     await offerService(paths);
   }
-  await printNextSteps(paths, name);
+  await printNextSteps(paths, name, wasSandbox);
 }
 
 interface FirstKey {
@@ -154,7 +157,7 @@ async function completeConfig(paths: Paths, options: InitOptions): Promise<void>
   if (first === undefined) return;
   if (tools.length === 1) notice(`${first.name} has its key and its token`);
   else notice(`all ${tools.length} tools have a key and a token`);
-  await printNextSteps(paths, first.name);
+  await printNextSteps(paths, first.name, false);
 }
 
 /** This command does not change an address: that would send a known key elsewhere. */
@@ -262,7 +265,7 @@ async function ask(
 }
 
 /** What to type next, and whether a running daemon uses the file. */
-export async function printNextSteps(paths: Paths, tool: string): Promise<void> {
+export async function printNextSteps(paths: Paths, tool: string, wasSandbox: boolean): Promise<void> {
   const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (!asked.ok && !asked.running) {
     const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
@@ -276,8 +279,7 @@ export async function printNextSteps(paths: Paths, tool: string): Promise<void> 
     const effect = await waitUntilActive(paths, tool, (found) => found !== undefined);
     if (effect.state === "not in force")
       notice({ ...effect, problem: `a keybearer runs, but ${effect.problem}` });
-    else if (asked.ok && asked.value.sandbox)
-      notice("the running keybearer uses it now, and its sandbox has ended", "next:");
+    else if (wasSandbox) notice("the running keybearer uses it now, and its sandbox has ended", "next:");
     else notice("the running keybearer uses it", "next:");
     if (effect.state === "in force" && effect.tool?.why && effect.tool.next !== null)
       notice(`  ${effect.tool.next}`, `    because ${effect.tool.why}`);

@@ -8,9 +8,9 @@ t.test("the next steps contain --config if it was given", async (t) => {
   const file = await saveConfig(home, "gateway: https://gateway.example.com/v1\ntools: { codex: {} }\n");
   const said = t.capture(process.stderr, "write", () => true);
   const env = { KEYBEARER_HOME: home };
-  await printNextSteps(findPaths({ env, home, config: file }), "codex");
+  await printNextSteps(findPaths({ env, home, config: file }), "codex", false);
   const named = said().flatMap(({ args }) => args);
-  await printNextSteps(findPaths({ env, home }), "codex");
+  await printNextSteps(findPaths({ env, home }), "codex", false);
   const own = said().flatMap(({ args }) => args);
   said.restore();
   for (const next of ["start", "use codex", "tools add <tool>"]) {
