@@ -8,7 +8,7 @@ import type { Action } from "../../src/dashboard/actions/action.ts";
 import type { Failure, PlanAnswer, RunAnswer } from "../../src/dashboard/api.ts";
 import { advised, command } from "../doubles/command.ts";
 import { type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
-import { type Visit, visit } from "../doubles/dashboard-visit.ts";
+import { say, type Visit, visit } from "../doubles/dashboard-visit.ts";
 import { liveKeys, prepareHome } from "../doubles/key-journey.ts";
 import { controlOf } from "../doubles/mirror-journey.ts";
 import { post as call, hello, startSandbox } from "../doubles/sandbox.ts";
@@ -269,3 +269,33 @@ t.test("a key is rotated, and a tool is made with a key of the console", async (
   await act({ kind: "revoke", tool: "zed", name: "laptop" });
   t.equal((await tool("zed"))?.tokens, 1);
 });
+
+t.test(
+  "another site, another name of the host and a request without a session can plan and run nothing",
+  async (t) => {
+    const { page, plan, text } = await start(t);
+    const before = text();
+    const { id } = await plan({ kind: "disable", tool: "codex" });
+    const host = new URL(page.url).host;
+    const good = { authorization: `Bearer ${page.token}`, "content-type": "application/json" };
+    const bodies = {
+      "/api/plan": JSON.stringify({ kind: "disable", tool: "codex" }),
+      "/api/run": JSON.stringify({ id, digits: null }),
+    };
+    const refused: readonly (readonly [number, Record<string, string>])[] = [
+      [403, { ...good, origin: "http://evil.example" }],
+      [403, { ...good, "sec-fetch-site": "cross-site" }],
+      [403, { ...good, "sec-fetch-site": "same-site" }],
+      [421, { ...good, host: "evil.example" }],
+      [401, { "content-type": "application/json" }],
+      [415, { ...good, "content-type": "text/plain" }],
+    ];
+    for (const [path, body] of Object.entries(bodies))
+      for (const [status, headers] of refused) {
+        const answer = await say(page.url, path, { method: "POST", headers: { host, ...headers }, body });
+        t.equal(answer.status, status, `${path} ${JSON.stringify(Object.keys(headers))}`);
+      }
+    t.equal(text(), before);
+    t.equal((await page.post("/api/run", { id, digits: null })).status, 200, "the page itself can");
+  },
+);

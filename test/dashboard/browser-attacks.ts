@@ -5,6 +5,8 @@ import { openDashboard, trade, visit } from "../doubles/dashboard-visit.ts";
 import { until } from "../doubles/until.ts";
 import { type Attack, attackScript } from "../threats/page-attacks.ts";
 
+const DISABLE = { kind: "disable", tool: "codex" };
+
 /** What a page of elsewhere does that has got hold of a session and of a code. */
 function attacksWith(session: string, code: string): readonly Attack[] {
   const bearer = `headers: { authorization: "Bearer ${session}" }`;
@@ -31,10 +33,18 @@ function attacksWith(session: string, code: string): readonly Attack[] {
         `method: "POST", headers: { "content-type": "application/json" }, body: ${body({ code })}`,
       ),
     },
-    { name: "disable", code: fetched("/api/tools/codex", `${post}, body: ${body({ enabled: false })}`) },
+    { name: "plan", code: fetched("/api/plan", `${post}, body: ${body(DISABLE)}`) },
+    {
+      name: "plan-json",
+      code: fetched(
+        "/api/plan",
+        `method: "POST", headers: { authorization: "Bearer ${session}", "content-type": "application/json" }, body: ${body(DISABLE)}`,
+      ),
+    },
+    { name: "run", code: fetched("/api/run", `${post}, body: ${body({ id: "x", digits: "000000" })}`) },
     {
       name: "beacon",
-      code: `navigator.sendBeacon(at("/api/tools/codex"), new Blob([${body({ enabled: false })}])); return "";`,
+      code: `navigator.sendBeacon(at("/api/plan"), new Blob([${body(DISABLE)}])); return "";`,
     },
     {
       name: "script",
@@ -105,11 +115,13 @@ export async function rebound(t: Test, scene: DashboardSetup): Promise<void> {
   const page = await scene.browser.newPage();
   await page.goto(`http://rebind.test:${scene.port}/page`);
   const answers: { status: number; text: string }[] = await page.evaluate(`Promise.all(
-    ["/", "/main.js", "/api/now", "/api/tools", "/api/records"].map(async (path) => {
-      const answer = await fetch(path, { headers: { authorization: "Bearer ${token}" } });
+    ["/", "/main.js", "/api/now", "/api/tools", "/api/records", "/api/plan", "/api/run"].map(async (path) => {
+      const isPost = path === "/api/plan" || path === "/api/run";
+      const headers = { authorization: "Bearer ${token}", "content-type": "application/json" };
+      const answer = await fetch(path, isPost ? { method: "POST", headers, body: '{"kind":"sync","gateway":"main"}' } : { headers });
       return { status: answer.status, text: await answer.text() };
     }))`);
-  t.equal(answers.length, 5);
+  t.equal(answers.length, 7);
   for (const { status, text } of answers) {
     t.equal(status, 421);
     t.notMatch(text, /codex|writer|<html/);
