@@ -1,5 +1,6 @@
 import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import type { Outcome } from "./outcome.ts";
 
 /* What the tools' own requests show about gateways. Nothing here sends a request. */
@@ -25,16 +26,22 @@ const UNKNOWN: GatewayCondition = {
   failedForMs: 0,
 };
 
+/** After a cut response, the next one must be whole or last so long: some gateways send a head and then cut every stream. */
+const LASTING_MS = MINUTE_MS;
+
 /**
  * Whether each gateway can be reached. Any whole response shows that it can, even a 401, a 500, or a stream that ends with
- * an error event. For a gateway that is failing, the head of a response is enough. A gateway is failing if there is no connection, no response in time, a cut response, or the error page of
- * a proxy in front of it. Requests that the client or keybearer ended show nothing.
+ * an error event. A gateway is failing if there is no connection, no response in time, a cut response, or the error page of a
+ * proxy in front of it. While it is failing, the head of a response is enough to end that, except after a cut response.
+ * Requests that the client or keybearer ended show nothing.
  */
 export class GatewayHealth {
   readonly #clock: Clock;
   readonly #conditions = new Map<string, GatewayCondition>();
   /** When each gateway that is failing began to, by clock.elapsed(). */
   readonly #failingSince = new Map<string, number>();
+  /** Gateways whose last failure was a cut response: when a response has begun since, by clock.elapsed(). null: none has. */
+  readonly #headSinceCut = new Map<string, number | null>();
   readonly #identities = new WeakMap<Gateway, string>();
 
   constructor(clock: Clock) {
@@ -44,9 +51,11 @@ export class GatewayHealth {
   note(gateway: Gateway, { end, problem, observed }: Outcome): void {
     if (end !== "complete" && end !== "gateway-failed") return;
     const id = this.#identify(gateway);
-    const before = this.#conditions.get(id) ?? UNKNOWN;
-    if (problem !== null) this.#setFailing(id, before.failures + 1, problem);
-    else if (observed.firstByteElapsed !== null && before.state !== "reachable") this.#setReachable(id);
+    const before = this.#find(id);
+    if (problem !== null) {
+      this.#setFailing(id, before.failures + 1, problem);
+      if (end === "gateway-failed" && observed.firstByteElapsed !== null) this.#headSinceCut.set(id, null);
+    } else if (observed.firstByteElapsed !== null && before.state !== "reachable") this.#setReachable(id);
   }
 
   /** The head of a response arrived, and the gateway itself sent it. */
@@ -54,17 +63,20 @@ export class GatewayHealth {
     // The usual case.
     if (this.#failingSince.size === 0) return;
     const id = this.#identify(gateway);
-    if (this.#failingSince.has(id)) this.#setReachable(id);
+    if (!this.#failingSince.has(id)) return;
+    const head = this.#headSinceCut.get(id);
+    if (head === undefined) this.#setReachable(id);
+    else if (head === null) this.#headSinceCut.set(id, this.#clock.elapsed());
   }
 
   /** A request waits for the gateway, or it could still not be connected to. No request failed yet, so none is counted. */
   noteWait(gateway: Gateway, problem: string): void {
     const id = this.#identify(gateway);
-    this.#setFailing(id, this.#conditions.get(id)?.failures ?? 0, problem);
+    this.#setFailing(id, this.#find(id).failures, problem);
   }
 
   of(gateway: Gateway): GatewayCondition {
-    return this.#conditions.get(this.#identify(gateway)) ?? UNKNOWN;
+    return this.#find(this.#identify(gateway));
   }
 
   /** Forgets gateways that are no longer configured, or have another address. */
@@ -74,7 +86,14 @@ export class GatewayHealth {
       if (kept.has(id)) continue;
       this.#conditions.delete(id);
       this.#failingSince.delete(id);
+      this.#headSinceCut.delete(id);
     }
+  }
+
+  #find(id: string): GatewayCondition {
+    const head = this.#headSinceCut.get(id) ?? null;
+    if (head !== null && this.#clock.elapsed() - head >= LASTING_MS) this.#setReachable(id);
+    return this.#conditions.get(id) ?? UNKNOWN;
   }
 
   #setFailing(id: string, failures: number, problem: string): void {
@@ -83,11 +102,13 @@ export class GatewayHealth {
     const elapsed = this.#clock.elapsed();
     const first = this.#failingSince.get(id) ?? elapsed;
     this.#failingSince.set(id, first);
+    this.#headSinceCut.delete(id);
     this.#conditions.set(id, { state: "failing", since, failures, problem, failedForMs: elapsed - first });
   }
 
   #setReachable(id: string): void {
     this.#failingSince.delete(id);
+    this.#headSinceCut.delete(id);
     this.#conditions.set(id, { ...UNKNOWN, state: "reachable", since: this.#clock.now() });
   }
 
