@@ -5,7 +5,7 @@ import { withNext } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
 import { readIdTime, requestId } from "../core/ids.ts";
 import type { Logger } from "../core/log.ts";
-import { HOUR_MS } from "../core/units.ts";
+import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
 import { type Event, LASTING_KINDS, type ListedEvent, type Occurrence } from "./event.ts";
 import {
   appendText,
@@ -37,6 +37,9 @@ const MAX_OLDER = 500;
 /** The file is rewritten when it has this many more lines, or is this large. */
 const SPARE_LINES = 500;
 const MAX_BYTES = 2 * 1024 * 1024;
+/** Between two attempts to write on a disk that does not take it. */
+const FIRST_RETRY_MS = 2000;
+const LAST_RETRY_MS = MINUTE_MS;
 
 /** What is known of one thing that was reported. */
 interface Reported {
@@ -78,7 +81,13 @@ export class Events {
   #rewriting: Promise<void> | null = null;
   /** What was added during a rewrite. */
   #news = "";
-  #writeProblem: string | null = null;
+  /** It was logged that the disk does not take what is written. */
+  #isFailing = false;
+  /** The last line of the file may be cut off. */
+  #isTorn = false;
+  /** The next attempt to rewrite it is made after so long, and not before this, by clock.elapsed(). */
+  #retryMs = FIRST_RETRY_MS;
+  #notBefore = 0;
 
   constructor(deps: EventsDeps) {
     this.#deps = deps;
@@ -88,6 +97,7 @@ export class Events {
       this.#lines = entries.length;
       this.#bytes = bytes;
       this.#mustRewrite = !isWhole;
+      this.#isTorn = !isWhole;
     } catch (error) {
       deps.log.error(`the events of earlier cannot be read: ${errorMessage(error)}`);
       this.#mustRewrite = true;
@@ -205,7 +215,7 @@ export class Events {
       this.#reportMuted(subject, now);
     }
     this.#forgetOld();
-    if (this.#mustRewrite) this.#rewrite();
+    if (this.#mustRewrite && this.#deps.clock.elapsed() >= this.#notBefore) this.#rewrite();
   }
 
   /** Writes what is not written yet, if the disk takes it. */
@@ -337,10 +347,12 @@ export class Events {
     if (this.#rewriting !== null) this.#news += line;
     try {
       // Beside a rewrite, too: it may fail, or the process may end before it is done.
-      appendText(this.#deps.file, line);
+      appendText(this.#deps.file, this.#isTorn ? `\n${line}` : line);
+      this.#isTorn = false;
     } catch (error) {
       this.#noteProblem(error);
       this.#mustRewrite = true;
+      this.#isTorn = true;
     }
   }
 
@@ -348,7 +360,9 @@ export class Events {
   #rewrite(): void {
     if (this.#rewriting !== null) return;
     this.#forgetOld();
-    const { file, log } = this.#deps;
+    const { file, log, clock } = this.#deps;
+    this.#notBefore = clock.elapsed() + this.#retryMs;
+    this.#retryMs = Math.min(this.#retryMs * 2, LAST_RETRY_MS);
     const lines = this.#linesToKeep();
     const text = lines.join("");
     this.#news = "";
@@ -358,8 +372,11 @@ export class Events {
       () => {
         this.#lines = lines.length;
         this.#bytes = Buffer.byteLength(text) + Buffer.byteLength(this.#news);
-        if (this.#writeProblem !== null) log.info("events are written again");
-        this.#writeProblem = null;
+        this.#isTorn = false;
+        this.#notBefore = 0;
+        this.#retryMs = FIRST_RETRY_MS;
+        if (this.#isFailing) log.info("events are written again");
+        this.#isFailing = false;
       },
       (error: unknown) => {
         this.#noteProblem(error);
@@ -386,11 +403,11 @@ export class Events {
     return [...mutes, ...older.map(formatEntry), ...lines.slice(first)];
   }
 
+  /** Once, until it works again: an attempt may fail in another way than the one before. */
   #noteProblem(error: unknown): void {
-    const problem = errorMessage(error);
-    if (problem !== this.#writeProblem)
-      this.#deps.log.error(`events cannot be written, and are kept in memory: ${problem}`);
-    this.#writeProblem = problem;
+    if (!this.#isFailing)
+      this.#deps.log.error(`events cannot be written, and are kept in memory: ${errorMessage(error)}`);
+    this.#isFailing = true;
   }
 }
 

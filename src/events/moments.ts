@@ -36,7 +36,7 @@ const RECENT_MS = HOUR_MS;
 /** A session is not used for longer. */
 const SESSION_MS = 31 * DAY_MS;
 
-/** Limits of which 80 % or all is used, each once in its window. */
+/** Limits of which 80 % or all is used, each once in its window and for each maximum that it has there. */
 export function findUsedLimits(
   uses: readonly ToolUse[],
   now: number,
@@ -59,8 +59,9 @@ function toolLimit(tool: string, level: Level, now: number, wasReported: WasRepo
   const about = { kind: "limit", subject: `tool ${tool}` } as const;
   const name = limitName({ limit: limit.kind, per: "per" in limit ? limit.per : null });
   const until = window?.end ?? FOREVER;
-  // Another quota is another limit.
-  const onceAt = (share: number) => ({ name: `${name} ${share} ${window?.start ?? max - extra}`, until });
+  const start = window === null ? "" : `${window.start} `;
+  // With another maximum, an allowance included, it is reported once more.
+  const onceAt = (share: number) => ({ name: `${name} ${share} ${start}${max}`, until });
   const share = shareToReport(used, max, extra, (at) => wasReported({ ...about, once: onceAt(at) }));
   if (share === null) return null;
   const figures = limitFigures(limit.kind, { used, estimated, held, max, extra });
@@ -84,7 +85,10 @@ function sessionLimit(
   wasReported: WasReported,
 ): Occurrence | null {
   const about = { kind: "limit", subject: `tool ${tool}` } as const;
-  const onceAt = (share: number) => ({ name: `session ${id} ${kind} ${share}`, until: now + SESSION_MS });
+  const onceAt = (share: number) => ({
+    name: `session ${id} ${kind} ${share} ${max}`,
+    until: now + SESSION_MS,
+  });
   const share = shareToReport(used, max, extra, (at) => wasReported({ ...about, once: onceAt(at) }));
   if (share === null) return null;
   const figures = limitFigures(kind, { used, held, max, extra });
@@ -135,7 +139,8 @@ export function findEndings(endings: readonly Ending[], now: number): Occurrence
         subject,
         message: `${what} expires in ${durationInWords(left)}: ${endInWords(at, systemCalendar)}`,
         next,
-        once: { name: `${what} ${due.name} ${at}`, until: at },
+        // A console may round the same end in another way each time.
+        once: { name: `${what} ${due.name} ${Math.round(at / HOUR_MS)}`, until: at },
       },
     ];
   });

@@ -277,7 +277,13 @@ t.test("each window and each share is reported once, and 80 % not after 100 %", 
   t.equal(find({ used: 4_000_000 }), 1);
   t.equal(find({ used: 4_500_000 }), 0);
   t.equal(find({ used: 5_000_000 }), 1);
-  t.equal(find({ used: 5_100_000, max: 6_000_000, extra: 1_000_000 }), 0, "it was lifted");
+  const lifted = { max: 10_000_000, extra: 5_000_000 };
+  t.equal(find({ ...lifted, used: 5_100_000 }), 0, "it was lifted");
+  t.equal(find({ ...lifted, used: 8_000_000 }), 1);
+  t.equal(find({ ...lifted, used: 9_000_000 }), 0);
+  t.equal(find({ ...lifted, used: 10_000_000 }), 1);
+  t.equal(find({ used: 20_000_000, max: 20_000_000 }), 1, "it was raised in config.yaml");
+  t.equal(find({ used: 20_000_000, max: 5_000_000 }), 0, "it has a maximum again that was reported");
   const next = { start: NOW + HOUR, end: NOW + 2 * HOUR };
   t.equal(find({ used: 5_000_000, window: next }), 1);
   t.equal(find({ used: 4_000_000, window: next }), 0);
@@ -317,7 +323,8 @@ t.test("limits of a session, each once", async (t) => {
   ]);
   t.equal(find(NOW + HOUR).length, 2);
   t.same(find(NOW + HOUR + 1), [], "it is not in use");
-  t.equal(find(NOW, ["session 3f2a91c0 requests 80"]).length, 1);
+  t.equal(find(NOW, ["session 3f2a91c0 requests 80 10"]).length, 1);
+  t.equal(find(NOW, ["session 3f2a91c0 requests 80 9"]).length, 2, "it was lifted since");
 });
 
 t.test("what ends is announced seven days and one day before", async (t) => {
