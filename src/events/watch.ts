@@ -126,7 +126,10 @@ export class EventWatch {
   async #ask(): Promise<void> {
     const { events, mirror } = this.#deps;
     this.#noteConsoles(await mirror.status());
-    this.#loginEnds = mirror.loginEnds().map(({ gateway, account, at }) => {
+    // Reading a console renews its login first, which shows whether that moves its end.
+    const read = this.#consoles?.filter(({ state }) => state === "read").map(({ gateway }) => gateway) ?? [];
+    const ends = mirror.loginEnds().filter(({ gateway }) => read.includes(gateway));
+    this.#loginEnds = ends.map(({ gateway, account, at }) => {
       const whose = account === null ? "" : ` of ${account}`;
       const subject = `console ${gateway}`;
       return {

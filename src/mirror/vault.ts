@@ -3,7 +3,7 @@ import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { type Problem, withNext } from "../core/display.ts";
 import { errorCode } from "../core/errors.ts";
-import { fieldAt, listAt, parseObject, textAt, wholeAt } from "../core/json.ts";
+import { fieldAt, flagAt, listAt, parseObject, textAt, wholeAt } from "../core/json.ts";
 import { ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { Secret } from "../core/secret.ts";
@@ -16,6 +16,8 @@ export interface StoredLogin {
   readonly user?: string | null;
   /** A digest of the configured token that this login came from. If another token is configured, that one is used. */
   readonly seed?: string | null;
+  /** The refresh token replaced one that ended earlier, so this login does not end while it is used. */
+  readonly isExtended?: boolean;
 }
 
 interface Entry {
@@ -120,6 +122,7 @@ function vaultText(entries: Entries): string {
     access_token: login.accessToken?.reveal(),
     user: login.user ?? undefined,
     seed: login.seed ?? undefined,
+    extended: login.isExtended || undefined,
   }));
   return `${JSON.stringify({ version: VERSION, entries: list }, null, 1)}\n`;
 }
@@ -144,6 +147,7 @@ function parseVault(text: string): Entries | null {
       ...(accessToken ? { accessToken: new Secret(accessToken) } : {}),
       user: textAt(stored, "user"),
       seed: textAt(stored, "seed"),
+      isExtended: flagAt(stored, "extended") === true,
     };
     entries.set(gateway, { origin, login });
   }

@@ -56,6 +56,15 @@ t.test("a login ends with its token, unless keybearer can log in again by itself
     END * 1000,
     "config.yaml has another one",
   );
+  const seed = configured.digest("refresh-token");
+  const extended = { ...later, isExtended: true };
+  t.equal(await endOf(t, "email: me@example.com", {}, extended), null, "each use of it moves its end");
+  t.equal(await endOf(t, byToken, { refresh_token: ready }, { ...extended, seed }), null);
+  t.equal(
+    await endOf(t, byToken, { refresh_token: ready }, extended),
+    END * 1000,
+    "that is known of another token",
+  );
   const held: KeyState = { state: "unavailable", problem: "it is locked", next: null };
   t.equal(await endOf(t, byToken, { refresh_token: held }, null), null);
   const byPassword = "email: me@example.com, password: env:PASSWORD";

@@ -2,6 +2,7 @@ import type { ConsoleKind, ConsoleLogin } from "../../config/schema.ts";
 import { type ConsoleSecret, listDestinations, type Snapshot } from "../../config/snapshot.ts";
 import { withNext } from "../../core/display.ts";
 import type { Secret } from "../../core/secret.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import { type ConsoleAdapter, ConsoleError, type ConsoleGateway } from "../consoles/console.ts";
 import type { AdapterDeps } from "../consoles/http.ts";
 import type { KeyCallBudgets } from "../consoles/key-calls.ts";
@@ -16,6 +17,8 @@ type LastingSecret = "refresh_token" | "access_token";
 
 /** The digest only distinguishes configured tokens, in a file that is as private as the tokens. */
 const SEED = "refresh-token";
+/** A token that ends later by less than this has the same end, rounded in another way. */
+const ROUNDING_MS = MINUTE_MS;
 
 export interface AccountDeps {
   readonly snapshot: () => Snapshot;
@@ -40,7 +43,7 @@ export class ConsoleAccount {
 
   /** Throws a ConsoleError where a secret is needed and there is none. */
   open(kind: ConsoleKind, shared: AdapterDeps): ConsoleAdapter {
-    const stored = this.#deps.vault.get(this.vaultName, this.#destination);
+    const stored = this.#stored;
     if (kind === "sub2api") return this.#openSub2api(stored, shared);
     const keyCalls = this.#deps.keyCalls.of(this.gateway.console.url);
     const accessToken = this.#current("access_token", stored);
@@ -68,7 +71,10 @@ export class ConsoleAccount {
       refreshToken,
       onRefreshToken: async (next) => {
         // With the password, the next start simply logs in again.
-        if (credentials === null) await this.store({ ...stored, refreshToken: next, seed });
+        if (credentials !== null) return;
+        const before = this.#current("refresh_token", this.#stored)?.expiresAt ?? null;
+        const isExtended = before !== null && (next.expiresAt ?? Infinity) > before + ROUNDING_MS;
+        await this.store({ ...stored, refreshToken: next, seed, isExtended });
       },
     });
     return new Sub2api({ ...shared, session });
@@ -83,14 +89,20 @@ export class ConsoleAccount {
     try {
       // With the password, keybearer logs in again by itself.
       if (this.login.email !== null && this.#configured("password") !== null) return null;
-      const stored = this.#deps.vault.get(this.vaultName, this.#destination);
-      const token = this.#current("refresh_token", stored) ?? this.#current("access_token", stored);
-      return token?.expiresAt ?? null;
+      const stored = this.#stored;
+      const refreshToken = this.#current("refresh_token", stored);
+      // Each use of it brings one that ends later.
+      if (stored?.isExtended === true && refreshToken === stored.refreshToken) return null;
+      return (refreshToken ?? this.#current("access_token", stored))?.expiresAt ?? null;
     } catch (error) {
       // A secret that cannot be used is reported as that.
       if (error instanceof ConsoleError) return null;
       throw error;
     }
+  }
+
+  get #stored(): StoredLogin | null {
+    return this.#deps.vault.get(this.vaultName, this.#destination);
   }
 
   /** A digest of the token in config.yaml; null: it has none. */

@@ -66,6 +66,8 @@ interface Creation {
 export class Sub2apiDouble extends ConsoleDouble {
   readonly kind = "sub2api";
   private readonly options: Sub2apiOptions;
+  /** When a new refresh token says that it ends. null: it does not say. */
+  refreshEnd: (() => number) | null = null;
   /** By access token. */
   private readonly sessions = new Map<string, Session>();
   /** Each works once. */
@@ -84,7 +86,12 @@ export class Sub2apiDouble extends ConsoleDouble {
 
   /** A new refresh token, as a person would copy it out of a browser. */
   refreshToken(): string {
-    const token = `rt_${randomBytes(32).toString("hex")}`;
+    const random = randomBytes(32).toString("hex");
+    const payload = { jti: random, exp: Math.floor((this.refreshEnd?.() ?? 0) / 1000) };
+    const token =
+      this.refreshEnd === null
+        ? `rt_${random}`
+        : `eyJhbGciOiJIUzI1NiJ9.${Buffer.from(JSON.stringify(payload)).toString("base64url")}.${random}`;
     this.refreshTokens.add(token);
     return token;
   }
