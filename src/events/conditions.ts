@@ -5,7 +5,7 @@ import { durationInWords } from "../limits/format.ts";
 import { alarmClaim } from "../mirror/report/messages.ts";
 import type { Alarm } from "../mirror/report/shape.ts";
 import type { OtherModel } from "../proxy/other-models.ts";
-import { FOREVER, type Occurrence } from "./event.ts";
+import type { Occurrence } from "./event.ts";
 import { plainSubject } from "./sentence.ts";
 
 /* What lasts: found in what the daemon knows at a moment. Pure, so that a table of moments tests it. */
@@ -262,7 +262,7 @@ function endMessage({ kind, subject }: Ref, { gateways }: Observed): string {
   }
 }
 
-/** A tool got another model than it had asked for. Each pair of models is reported once, and does not last. */
+/** A tool got another model than it had asked for. It is found once for each pair of models (OtherModels), and does not last. */
 export function otherModelAnswered({ tool, asked, answered }: OtherModel): Occurrence {
   return {
     kind: "other-model",
@@ -270,6 +270,5 @@ export function otherModelAnswered({ tool, asked, answered }: OtherModel): Occur
     subject: `tool ${tool}`,
     message: `${tool} asked for ${asked}, and ${answered} answered`,
     next: advice.acknowledgeModel(asked, answered),
-    once: { name: JSON.stringify([asked, answered]), until: FOREVER },
   };
 }

@@ -8,6 +8,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { otherModelAnswered } from "../../src/events/conditions.ts";
@@ -17,6 +18,7 @@ import { newHome } from "../doubles/command.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { mountSmallDisk } from "../doubles/small-disk.ts";
+import { until } from "../doubles/until.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
@@ -137,16 +139,21 @@ t.test("what happens once is not reported again, after a restart either", async 
   t.ok(again.events.report(limit), "its time is over");
 });
 
-t.test("each pair of models of a tool is an event of its own, and each only once", async (t) => {
-  const { events, sent, open, pass } = await scene(t);
-  const pair = (answered: string) => otherModelAnswered({ tool: "codex", asked: "gpt-5.1", answered });
-  for (const answered of ["gpt-5.1-mini", "gpt-4.1", "gpt-4.1"]) events.report(pair(answered));
-  t.same(
-    sent.map(({ message }) => message),
-    ["codex asked for gpt-5.1, and gpt-5.1-mini answered", "codex asked for gpt-5.1, and gpt-4.1 answered"],
-  );
+t.test("a gateway that answers with ever other models is one event of a tool an hour", async (t) => {
+  const { events, sent, pass } = await scene(t);
+  for (let n = 1; n <= 50; n += 1)
+    for (const tool of ["codex", "chat"])
+      events.report(otherModelAnswered({ tool, asked: "gpt-5.1", answered: `gpt-4.${n}` }));
+  const first = "asked for gpt-5.1, and gpt-4.1 answered";
+  t.match(sent, [{ message: `codex ${first}` }, { message: `chat ${first}` }]);
+  t.equal(sent.length, 2);
+  pass(events, HOUR);
+  t.match(sent[2], {
+    state: "summary",
+    message: "codex asked for gpt-5.1, and gpt-4.50 answered (49 more times within the hour)",
+  });
   pass(events, 1000 * HOUR);
-  t.equal(open().events.report(pair("gpt-4.1")), null);
+  t.equal(sent.length, 4);
 });
 
 t.test("after kill -9 what lasts is known, is not reported anew, and ends", async (t) => {
@@ -316,6 +323,49 @@ t.test("with a full disk events are sent all the same, and written when there is
   await events.stop();
   t.equal(open().events.newest(99).length, 51);
   t.match(lines.join(""), "events are written again");
+});
+
+t.test("a disk that stays full is tried again after twice as long each time, up to a minute", async (t) => {
+  const home = await newHome(t);
+  const folder = join(home, "state");
+  // The file cannot be in it.
+  writeFileSync(folder, "");
+  const clock = heldClock();
+  const lines: string[] = [];
+  let attempts = 0;
+  const events = new Events({
+    clock,
+    log: quietLog(lines),
+    get file() {
+      attempts += 1;
+      return join(folder, "events.jsonl");
+    },
+  });
+  events.report(DOWN);
+  attempts = 0;
+  const tick = async () => {
+    clock.pass(2000);
+    events.tick();
+    // Time for an attempt to end.
+    for (let n = 0; n < 5; n += 1) await stat(home);
+  };
+  for (let minute = 0; minute < 20; minute += 1) for (let n = 0; n < 30; n += 1) await tick();
+  t.ok(attempts > 3 && attempts <= 25, `${attempts} attempts in 20 minutes`);
+  t.equal(lines.filter((line) => line.includes("events cannot be written")).length, 1);
+  rmSync(folder);
+  mkdirSync(folder);
+  for (let n = 0; n < 31; n += 1) await tick();
+  await until("it is written", () => existsSync(join(folder, "events.jsonl")));
+  t.equal(lines.filter((line) => line.includes("events are written again")).length, 1);
+});
+
+t.test("what a full disk took half of spoils no later event", async (t) => {
+  const { events, file, open } = await scene(t);
+  events.report(DOWN);
+  appendFileSync(file, '{"id":"01K');
+  const { events: later } = open();
+  later.report(OTHER_MODEL);
+  t.equal(open().events.newest(9).length, 2, "the process was killed before the file was written again");
 });
 
 t.test("no credential and no whole address gets into an event", async (t) => {
