@@ -44,6 +44,8 @@ interface ChannelState {
   /** The attempt that runs, or the last one. */
   attempt: Promise<unknown>;
   isSending: boolean;
+  /** Tests that wait for the attempt that runs. They go before the alerts that wait. */
+  tests: number;
   /** By clock.elapsed(). */
   notBefore: number;
   failures: number;
@@ -164,6 +166,7 @@ export class Notifier {
         waiting: waiting.map(({ event, at }) => ({ event, at })),
         attempt: Promise.resolve(),
         isSending: false,
+        tests: 0,
         notBefore: 0,
         failures: 0,
         failing: null,
@@ -226,7 +229,8 @@ export class Notifier {
   #pump(state: ChannelState): void {
     const { clock, log } = this.#deps;
     const { channel } = state;
-    if (this.#isStopping || state.isSending || channel.blocked !== null || !takesEvents(state)) return;
+    if (this.#isStopping || state.isSending || state.tests > 0) return;
+    if (channel.blocked !== null || !takesEvents(state)) return;
     if (clock.elapsed() < state.notBefore) return;
     const mayWait = isQuiet(this.#notify.quiet, clock.now());
     const item = state.waiting.find(({ event }) => !mayWait || event.severity === "critical");
@@ -338,7 +342,9 @@ export class Notifier {
 
   async #test(state: ChannelState): Promise<TestResult> {
     // One message at a time goes to a channel.
+    state.tests += 1;
     while (state.isSending) await state.attempt;
+    state.tests -= 1;
     const { name: channel, kind, blocked } = state.channel;
     if (blocked !== null) {
       const result = blocked.state === "held" ? "held" : "failed";

@@ -136,6 +136,26 @@ t.test("a failure is logged once, and its end too", async (t) => {
   t.same(messages, ["notify: ops cannot be notified: it answered 500", "notify: ops works again"]);
 });
 
+t.test("a test goes before the alerts that wait", async (t) => {
+  const receiver = await startReceiver(t);
+  const held: (() => void)[] = [];
+  receiver.answer = (res) => void held.push(() => res.end());
+  const under = startNotifier(t, notifyOf(receiver, "generic"));
+  for (const message of ["one", "two", "three"]) under.notifier.notify(eventOf({ message }));
+  await until("the first is on its way", () => held.length === 1);
+  const tests = Promise.all([under.notifier.test("ops"), under.notifier.test(null)]);
+  receiver.answer = (res) => void res.end();
+  for (const answer of held) answer();
+  t.match(await tests, [[{ result: "delivered" }], [{ result: "delivered" }]]);
+  await untilState(under, "ok", 0);
+  t.same(
+    receiver.received
+      .map(({ body }) => JSON.parse(body).data)
+      .map(({ kind, message }) => (kind === "test" ? kind : message)),
+    ["one", "test", "test", "two", "three"],
+  );
+});
+
 t.test("a receiver that says when to come again is left alone until then", async (t) => {
   const receiver = await startReceiver(t);
   receiver.answer = (res) => void res.writeHead(429, { "retry-after": "120" }).end();
