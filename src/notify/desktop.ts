@@ -50,8 +50,8 @@ const NO_DESKTOP =
   /ServiceUnknown|not provided by any \.service|NameHasNoOwner|[Cc]ould not connect|[Cc]annot connect|Failed to connect|No such file/;
 
 /**
- * Never executed by the tests, which run on Linux. The texts are arguments and no part of the script, so no quote in them
- * can end it. osascript ends with 0 also where notifications are turned off.
+ * Only a test on macOS executes it. The texts are arguments and no part of the script, so no quote in them can end it.
+ * osascript ends with 0 also where notifications are turned off.
  */
 function macInvocation(message: Message): Invocation {
   const script = [
@@ -107,11 +107,13 @@ function bodyOf(message: Message): string {
   return textOf(message).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
+/** It reads a backslash in the body, and not in the title, as the beginning of an escape such as \\n (g_strcompress). */
 function notifySend(message: Message): BusCall {
+  const body = bodyOf(message).replaceAll("\\", "\\\\");
   const urgency = `--urgency=${URGENCY_WORDS[urgencyOf(message)]}`;
   return {
     name: "notify-send",
-    args: ["--app-name=keybearer", urgency, "--", titleOf(message), bodyOf(message)],
+    args: ["--app-name=keybearer", urgency, "--", titleOf(message), body],
   };
 }
 

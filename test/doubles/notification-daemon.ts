@@ -40,9 +40,12 @@ export async function showNotifications(t: Test, socket: string): Promise<readon
   const bus = await BusConnection.open(socket);
   t.teardown(() => bus.close());
   bus.onCall = (member, body) => {
+    // notify-send asks for it first, and ends without it.
+    if (member === "GetServerInformation")
+      return { signature: "ssss", body: texts("keybearer", "test", "1", "1.2") };
     if (member !== "Notify") return null;
     shown.push(readNotify(body));
-    return uint32(1);
+    return { signature: "u", body: uint32(1) };
   };
   await bus.call("Hello", "", Buffer.alloc(0));
   const flags = 4;
@@ -55,9 +58,14 @@ const CALL = 1;
 const RETURN = 2;
 const ERROR = 3;
 
+interface Answer {
+  readonly signature: string;
+  readonly body: Buffer;
+}
+
 /** As much of the D-Bus protocol as is needed here, in little endian. */
 class BusConnection {
-  onCall: (member: string, body: Buffer) => Buffer | null = () => null;
+  onCall: (member: string, body: Buffer) => Answer | null = () => null;
   readonly #socket: Socket;
   readonly #replies = new EventEmitter();
   #rest: Buffer = Buffer.alloc(0);
@@ -137,7 +145,7 @@ class BusConnection {
     const to = [field(5, "u", serial), field(6, "s", String(fields.get(7)))];
     if (answer === null)
       this.#send(ERROR, [...to, field(4, "s", "org.freedesktop.DBus.Error.UnknownMethod")], Buffer.alloc(0));
-    else this.#send(RETURN, [...to, field(8, "g", "u")], answer);
+    else this.#send(RETURN, [...to, field(8, "g", answer.signature)], answer.body);
   }
 }
 
@@ -193,6 +201,13 @@ function field(code: number, type: "s" | "o" | "g" | "u", value: string | number
 
 function text(value: string): Buffer {
   return Buffer.concat([uint32(Buffer.byteLength(value)), Buffer.from(`${value}\0`)]);
+}
+
+function texts(...values: readonly string[]): Buffer {
+  return values.reduce(
+    (all, one) => Buffer.concat([all, padding(all.length, 4), text(one)]),
+    Buffer.alloc(0),
+  );
 }
 
 function uint32(value: number): Buffer {

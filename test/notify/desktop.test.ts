@@ -23,13 +23,21 @@ function send(desktop: Desktop, message: Message) {
   return sendToDesktop(desktop, message, 10_000, new AbortController().signal);
 }
 
+/** The packages of Debian and Ubuntu. */
+const PACKAGES = {
+  "notify-send": "libnotify-bin",
+  gdbus: "libglib2.0-bin",
+  busctl: "systemd",
+} as const;
+const BUS_PROGRAMS = ["notify-send", "gdbus", "busctl"] as const;
+
 /** A folder with this program of the system only. null, and skipped, if there is none. */
-async function folderWith(t: Test, program: string): Promise<string | null> {
+async function folderWith(t: Test, program: keyof typeof PACKAGES): Promise<string | null> {
   const found = ["/usr/bin", "/bin", "/usr/local/bin"]
     .map((one) => join(one, program))
     .find((one) => existsSync(one));
   if (found === undefined) {
-    t.skip(`there is no ${program} here`, async () => {});
+    t.skip(`${program} is not installed: apt-get install ${PACKAGES[program]}`, async () => {});
     return null;
   }
   const folder = await newFolder(t);
@@ -51,7 +59,7 @@ const HOSTILE = eventOf({
   next: "keybearer tools set 'x' --y",
 });
 
-for (const program of ["notify-send", "gdbus", "busctl"]) {
+for (const program of BUS_PROGRAMS) {
   t.test(`${program} shows every character as it is, on the bus of the environment`, async (t) => {
     const folder = await folderWith(t, program);
     if (folder === null) return;
@@ -74,6 +82,15 @@ for (const program of ["notify-send", "gdbus", "busctl"]) {
     t.equal(shown[1]?.urgency, 2);
   });
 }
+
+t.test(
+  "osascript takes every character as it is",
+  { skip: process.platform !== "darwin" && "osascript is part of macOS" },
+  async (t) => {
+    const desktop: Desktop = { platform: "darwin", env: {}, uid: 0, folders: [] };
+    t.same(await send(desktop, HOSTILE), { result: "delivered" });
+  },
+);
 
 t.test("a service without the variable finds the bus of its user", async (t) => {
   const folder = (await folderWith(t, "gdbus")) ?? (await folderWith(t, "busctl"));
