@@ -9,7 +9,7 @@ import { advice } from "../../src/core/advice.ts";
 import type { ChannelStatus, TestResult } from "../../src/notify/status.ts";
 import { startReceiver } from "../doubles/alerts.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
-import { advised, command, newHome, saveConfig } from "../doubles/command.ts";
+import { advised, command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { messages } from "../doubles/config-journey.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import { type DaemonUnderTest, serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
@@ -177,6 +177,39 @@ t.test("a program of the first start runs, and needs no confirmation", async (t)
     env: { PATH: "/bin" },
   });
   t.match(await testAll(under), [{ channel: "command", result: "delivered" }]);
+});
+
+t.test("kill -9 of the daemon while a receiver has not answered loses no alert", async (t) => {
+  const home = await newHome(t);
+  const receiver = await startReceiver(t);
+  receiver.answer = () => {};
+  const config = (gateway: string) =>
+    `listen: localhost:0
+gateway: ${gateway}
+tools: { codex: { key: sk-0123456789abcdef } }
+notify: { desktop: false, webhooks: { ops: { url: "${receiver.origin}/x" } } }
+`;
+  await saveConfig(home, config("http://127.0.0.1:9/v1"));
+  const killed = await startServing(t, home);
+  await saveConfig(home, config("http://127.0.0.1:10/v1"));
+  await until("the alert is on its way", () => receiver.received.length === 1);
+  killed.child.kill("SIGKILL");
+  t.equal((await killed.ended).signal, "SIGKILL");
+
+  receiver.answer = (res) => void res.end();
+  const again = await startServing(t, home);
+  await until("it arrived", () => receiver.received.length === 2);
+  const [lost, arrived] = receiver.received;
+  t.match(JSON.parse(arrived?.body ?? ""), {
+    type: "keybearer.needs-trust",
+    data: { subject: "tool codex", state: "begun" },
+  });
+  t.equal(arrived?.headers["webhook-id"], lost?.headers["webhook-id"]);
+  const queue = join(home, "state", "notify-queue.jsonl");
+  await until("nothing waits any more", () => readFileSync(queue, "utf8") === "");
+  again.child.kill("SIGTERM");
+  t.equal((await again.ended).code, 0);
+  t.equal(receiver.received.length, 2, "it arrived once");
 });
 
 t.test("certificates of the company and an outbound proxy, as for a gateway", async (t) => {
