@@ -161,6 +161,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     gatewayHealth,
     inFlight,
     mirror,
+    otherModels,
   });
 
   // The callers, and who watches them.

@@ -5,6 +5,7 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { GatewayHealth } from "../proxy/gateway-health.ts";
 import type { InFlight } from "../proxy/in-flight.ts";
+import type { OtherModels } from "../proxy/other-models.ts";
 import type { Shared } from "../shared/shared.ts";
 
 /** What is read when somebody scrapes, and costs nothing in between. */
@@ -16,6 +17,7 @@ export interface GaugeDeps {
   readonly gatewayHealth: Pick<GatewayHealth, "of">;
   readonly inFlight: Pick<InFlight, "sessions">;
   readonly mirror: Pick<Mirror, "lastSyncs">;
+  readonly otherModels: Pick<OtherModels, "status">;
 }
 
 export function addGauges(registry: Registry, deps: GaugeDeps): void {
@@ -73,6 +75,22 @@ export function addGauges(registry: Registry, deps: GaugeDeps): void {
     collect() {
       this.reset();
       for (const { gateway, at } of mirror.lastSyncs()) this.set({ gateway }, at / 1000);
+    },
+  });
+  addOtherModels(registry, deps);
+}
+
+/** Counted since the start of the daemon, whether or not there are metrics. Read when somebody scrapes. */
+function addOtherModels(registry: Registry, { snapshot, otherModels }: GaugeDeps): void {
+  new Counter({
+    name: "keybearer_other_model_answers_total",
+    help: "Answers of another model than the one that was asked for.",
+    labelNames: ["tool"],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const tool of Object.keys(snapshot().config.tools))
+        this.inc({ tool }, otherModels.status(tool)?.other ?? 0);
     },
   });
 }

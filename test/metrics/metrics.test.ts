@@ -117,13 +117,14 @@ t.test("a scrape says what the records say, and has no secret in it", async (t) 
   for (let count = 0; count < 3; count += 1) await (await chat("priced")).text();
   await (await chat("priced", { stream: true })).text();
   await (await chat("unpriced-one")).text();
+  await (await chat("gpt-5.1")).text();
   await (await chat("refused")).text();
   await (await chat("other-priced", { token: claude.token, path: "/v1/messages" })).text();
   await (await chat("priced", { token: makeToken() })).text();
   await (await fetch(`${under.url}/v1/models`)).text();
   const left = await chat("endless", { stream: true });
   await left.body?.cancel();
-  await until("every request has its record", () => under.ended().length === 10);
+  await until("every request has its record", () => under.ended().length === 11);
   const { text, samples } = await scrape(under);
   const records = under.ended();
   for (const tool of ["codex", "claude", ""]) {
@@ -175,6 +176,14 @@ t.test("a scrape says what the records say, and has no secret in it", async (t) 
   );
   t.ok(sum(samples, "keybearer_limit_used_ratio", { tool: "claude", limit: "quota", per: "" }) > 0);
   t.equal(sum(samples, "keybearer_build_info"), 1);
+  t.equal(sum(samples, "keybearer_other_model_answers_total", { tool: "codex" }), 1);
+  t.ok(
+    samples.some(
+      ({ name, labels, value }) =>
+        name === "keybearer_other_model_answers_total" && labels.tool === "claude" && value === 0,
+    ),
+    "Prometheus sees no increase in a series that begins with 1",
+  );
   const chats = records.filter(({ sent_at }) => sent_at !== null);
   t.equal(sum(samples, "gen_ai_client_operation_duration_seconds_count"), chats.length);
   t.equal(
