@@ -10,6 +10,7 @@ import {
   measureLatency,
   measureMemory,
   measureRequests,
+  measureScrapes,
   measureStarts,
   measureStreams,
   type Run,
@@ -62,6 +63,7 @@ async function run(options: Options, processes: Processes, folder: string): Prom
     await measureStarts(run, [...others, ...PROXIES.filter(({ name }) => name === "node:http")]);
     await measureMemory(run, candidates.filter(isCompared));
   }
+  if (options.parts.includes("scrapes")) await measureScrapes({ session, candidates, plan, results });
   if (options.parts.includes("usage-log")) await measureUsageLog(processes, folder, plan, results, log);
 
   const setting = {
@@ -105,7 +107,7 @@ async function startAndCheck(
 }
 
 async function measureLoads(run: Run, { parts, quick }: Options): Promise<void> {
-  const needsLoad = parts.some((part) => part !== "processes" && part !== "usage-log");
+  const needsLoad = parts.some((part) => !["scrapes", "processes", "usage-log"].includes(part));
   if (needsLoad) for (const candidate of run.candidates) await warmUp(run, candidate);
   if (parts.includes("requests")) await measureRequests(run);
   if (parts.includes("latency")) await measureLatency(run);

@@ -87,6 +87,22 @@ export const PROXIES: readonly Candidate[] = [
   },
 ];
 
+/** As many as a tool can have in its metrics. */
+export const SCRAPED_MODELS: readonly string[] = Array.from({ length: 99 }, (_, n) => `bench-${n}`);
+
+/** keybearer with metrics, which can be read at its second port. */
+export const WITH_METRICS: Candidate = {
+  name: "keybearer, metrics",
+  converts: false,
+  version: () => packageVersion(PROJECT_FOLDER),
+  missing: "not built",
+  prepare: (setup) =>
+    prepareKeybearer(setup, REQUEST_LIMITS, `metrics: { listen: localhost:${setup.secondPort} }\n`, [
+      MODEL,
+      ...SCRAPED_MODELS,
+    ]),
+};
+
 /** keybearer as it was built into another file, with the same settings. */
 export function keybearerAt(name: string, file: string): Candidate {
   return {
@@ -108,6 +124,7 @@ function prepareKeybearer(
   { folder, port, upstreamPort }: Setup,
   requests: readonly string[],
   more = "",
+  models: readonly string[] = [MODEL],
 ): Prepared {
   const token = makeToken();
   const config = `listen: localhost:${port}
@@ -116,8 +133,7 @@ ${more}gateways:
     base_url: http://127.0.0.1:${upstreamPort}/v1
     groups: { bench: { multiplier: 1.5, models: ["bench-*"] } }
 prices:
-  ${MODEL}: { input: 1.0, output: 4.0 }
-tools:
+${models.map((model) => `  ${model}: { input: 1.0, output: 4.0 }\n`).join("")}tools:
   bench:
     group: bench
     key: ${UPSTREAM_KEY}

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { askDaemon } from "../../src/control/client.ts";
 import { findPaths } from "../../src/core/paths.ts";
-import { type Candidate, KEYBEARER } from "./candidates.ts";
+import { type Candidate, KEYBEARER, SCRAPED_MODELS, WITH_METRICS } from "./candidates.ts";
 import { cpuBetween, cpuOfThread, readMemory, untilQuiet } from "./footprint.ts";
 import type { Job, LoadResult, RequestsJob, StreamsJob } from "./load.ts";
 import type { Plan, StreamLoad } from "./plan.ts";
@@ -136,6 +136,53 @@ export async function measureDelay({ session, candidates, plan, results }: Run):
   }
 }
 
+export const SCRAPE_SHARE = "% of a core, a scrape every 15 s, 32 streams";
+const SCRAPE_EVERY_MS = 15_000;
+/** In one load, so that they are more than the difference between two loads. */
+const SCRAPES = 16;
+const SCRAPED_LOAD = { protocol: "chat", clients: 32, streamsPerClient: 1, paceMs: 8 } as const;
+
+/** What the same streams cost with scrapes and without them. */
+export async function measureScrapes({ session, candidates, plan, results }: Run): Promise<void> {
+  if (plan.scrapeRounds === 0) return;
+  const running = await session.start(WITH_METRICS);
+  await warmUp({ session, candidates, plan, results }, running);
+  const url = `http://127.0.0.1:${running.secondPort}/metrics`;
+  for (const model of SCRAPED_MODELS) await askForModel(running, model);
+  results.add("scrape KB", running.name, (await scrape(url)).length / 1000);
+  const job = streamsJob(running, SCRAPED_LOAD);
+  for (let round = 0; round < plan.scrapeRounds; round += 1) {
+    session.log(`scrapes beside 32 streams, round ${round + 1} of ${plan.scrapeRounds}`);
+    const without = await runWithCpu(session, running, job);
+    const scraped = await runWithCpu(session, running, job, async () => {
+      for (let n = 0; n < SCRAPES; n += 1) {
+        await scrape(url);
+        await sleep(100);
+      }
+    });
+    const ms = (scraped.cpuMs - without.cpuMs) / SCRAPES;
+    results.add("CPU ms per scrape, 32 streams", running.name, ms);
+    results.add(SCRAPE_SHARE, "keybearer", (ms / SCRAPE_EVERY_MS) * 100);
+  }
+  await running.child.stop();
+}
+
+async function scrape(url: string): Promise<string> {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`a scrape was answered with ${response.status}`);
+  return response.text();
+}
+
+async function askForModel({ target }: Running, model: string): Promise<void> {
+  const response = await fetch(`http://127.0.0.1:${target.port}/v1/chat/completions`, {
+    method: "POST",
+    headers: { ...target.headers, "content-type": "application/json" },
+    body: JSON.stringify({ model, messages: [{ role: "user", content: "hello" }] }),
+  });
+  await response.text();
+  if (!response.ok) throw new Error(`${model} was answered with ${response.status}`);
+}
+
 const IDLE_MS = 2000;
 
 /** Of fresh processes that have not had a request yet. */
@@ -204,11 +251,15 @@ export async function measureMemory(
   }
 }
 
-/** CPU time of the candidate's process tree for one load, work that follows the load included. */
+/**
+ * CPU time of the candidate's process tree for one load, work that follows the load included.
+ * @param beside what is done to it meanwhile
+ */
 async function runWithCpu(
   session: Session,
   candidate: Running,
   job: Job,
+  beside: () => Promise<void> = async () => {},
 ): Promise<{ result: LoadResult; cpuMs: number; mainMs: number }> {
   const { pid } = candidate.child;
   const { target } = candidate;
@@ -224,7 +275,7 @@ async function runWithCpu(
     });
   await catchUp(candidate);
   const before = await untilQuiet(pid);
-  const result = await session.run(job);
+  const [result] = await Promise.all([session.run(job), beside()]);
   await catchUp(candidate);
   const after = await untilQuiet(pid);
   return { result, cpuMs: cpuBetween(before, after), mainMs: cpuOfThread(before, after, pid) };

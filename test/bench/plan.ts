@@ -10,6 +10,7 @@ export interface Plan {
   readonly streamRounds: number;
   readonly streams: readonly StreamLoad[];
   readonly delayRounds: number;
+  readonly scrapeRounds: number;
   readonly startRounds: number;
   /** Requests over which memory must stay flat; 0 leaves it out. */
   readonly memoryRequests: number;
@@ -59,6 +60,7 @@ export const QUICK: Plan = {
   streamRounds: 2,
   streams: [ONE_CLIENT, SOME_CLIENTS, AT_ONCE],
   delayRounds: 0,
+  scrapeRounds: 0,
   startRounds: 1,
   memoryRequests: 0,
   usageRecords: 0,
@@ -77,6 +79,7 @@ export const FULL: Plan = {
   streamRounds: 3,
   streams: [ONE_CLIENT, SOME_CLIENTS, MANY_CLIENTS, AT_ONCE, { ...SOME_CLIENTS, protocol: "messages" }],
   delayRounds: 5,
+  scrapeRounds: 7,
   startRounds: 11,
   memoryRequests: 100_000,
   usageRecords: 1_000_000,

@@ -1,4 +1,5 @@
 import { cpus, platform, release, totalmem } from "node:os";
+import { SCRAPE_SHARE } from "./measures.ts";
 import { type Results, type Series, type Spread, spreadOf } from "./results.ts";
 
 /** Prints what was measured, as tables or as JSON, and compares it with the targets. */
@@ -44,6 +45,7 @@ const TARGETS: readonly Target[] = [
   { measure: "latency p50 ms, 500 KB", against: "http-proxy-3", by: "difference", atMost: null },
   against("http-proxy-3", "late p99 ms, 200 clients", 1.3),
   against("http-proxy-3", "event-loop delay p99.9 ms", 1.5),
+  { measure: SCRAPE_SHARE, against: null, by: "ratio", atMost: 1 },
   against("node:http", "idle MB", 1.6),
   against("http-proxy-3", "most MB over 100,000 requests", 1.7),
   { measure: "memory growth over 100,000 requests", against: null, by: "ratio", atMost: 1.1 },

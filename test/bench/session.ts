@@ -11,6 +11,7 @@ import { UPSTREAM_KEY } from "./prompts.ts";
 export interface Running extends Candidate {
   readonly folder: string;
   readonly target: Target;
+  readonly secondPort: number;
   readonly child: Child;
   /** From the start of the process until its port accepted a connection. */
   readonly startMs: number;
@@ -55,7 +56,7 @@ export class Session {
     const began = performance.now();
     const child = this.#processes.start(candidate.name, prepared);
     await child.listensOn(port);
-    return { ...candidate, folder, target, child, startMs: performance.now() - began };
+    return { ...candidate, folder, target, secondPort, child, startMs: performance.now() - began };
   }
 
   /** Runs a Node program to its end and returns how many milliseconds that took. */

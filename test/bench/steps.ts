@@ -42,6 +42,7 @@ const PLAN: Plan = {
   streamRounds: 3,
   streams: [{ protocol: "chat", clients: 32, streamsPerClient: 1, paceMs: 8 }],
   delayRounds: 0,
+  scrapeRounds: 0,
   startRounds: 0,
   memoryRequests: 0,
   usageRecords: 0,
