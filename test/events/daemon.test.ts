@@ -103,9 +103,16 @@ tools:
         next: "keybearer tools lift codex --requests",
       });
 
+      await under.save(config(", limits: { requests: 10/day }"));
+      await under.daemon.reload();
+      for (let n = 0; n < 3; n += 1) t.equal((await ask()).status, 200);
+      const limits = Array(3).fill("limit begun: tool codex");
+      const raised = await reports(t, under, ...gateway, ...limits);
+      t.match(raised[4]?.message, "has used 80 % of its limit requests/day: 8 of 10");
+
       const cli = await command(t, under.home, ["events"]);
       const json = await command(t, under.home, ["events", "--json", "--all"]);
-      t.equal(JSON.parse(json.stdout).length, 4);
+      t.equal(JSON.parse(json.stdout).length, 5);
       t.match(cli.stdout, /warning {3}gateway main .* → keybearer doctor/s);
       t.match(cli.stdout, /ended {5}gateway main {2}gateway main answers again/);
       const places = {
@@ -117,6 +124,34 @@ tools:
       t.notMatch(JSON.stringify(places), /127\.0\.0\.1:\d+\/v1/, "no whole address");
     },
   );
+
+  t.test("a gateway that cuts every stream after its head", { buffered: true }, async (t) => {
+    let isCutting = true;
+    const { baseUrl } = await startRawGateway(t, (call) => {
+      call.socket.write(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9\r\n\r\ndata: ",
+      );
+      if (isCutting) call.socket.destroySoon();
+      else call.socket.write("1\n\n");
+    });
+    const { token, hash } = freshToken();
+    const clock = movableClock();
+    const under = await startUnderTest(
+      t,
+      `gateway: ${baseUrl}\ntools: { codex: { key: ${canaryKey()}, token: "${hash}" } }\n`,
+      { clock },
+    );
+    const ask = () => post(`${under.url}/v1/chat/completions`, token, hello());
+    await t.rejects(ask());
+    await until("it is known to have failed", () => under.ended().length === 1);
+    clock.pass(61_000);
+    await t.rejects(ask());
+    const [down] = await reports(t, under, "gateway-down begun: gateway main");
+    t.match(down?.message, /^gateway main has failed for 6\d s: /);
+    isCutting = false;
+    t.equal((await ask()).status, 200);
+    await reports(t, under, "gateway-down begun: gateway main", "gateway-down ended: gateway main");
+  });
 
   t.test("a save that is rejected, and the one that is accepted after it", { buffered: true }, async (t) => {
     const { hash } = freshToken();
