@@ -122,6 +122,7 @@ export const REACH: Readonly<Record<string, Reach>> = {
   // Routes of the dashboard. Its two that change something follow the table of its actions.
   "GET /api/csv": "reads",
   "GET /api/events": "reads",
+  "GET /api/history": "reads",
   "GET /api/mirror": "reads",
   "GET /api/models": "reads",
   "GET /api/now": "reads",

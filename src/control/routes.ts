@@ -433,7 +433,7 @@ export type Changed<Value> =
 const DEFAULT_EVENTS = 100;
 const MAX_MUTES = 200;
 
-function newestEvents({ events }: Controls, count: number): EventsAnswer {
+export function newestEvents({ events }: Controls, count: number): EventsAnswer {
   return { events: count === 0 ? [] : events.newest(count), mutes: events.mutes() };
 }
 

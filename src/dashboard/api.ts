@@ -200,6 +200,8 @@ export interface KeysProblem {
  */
 export type MirrorDay = VerdictDay;
 
+/* GET /api/history answers EventsAnswer of control/routes.ts: the last 300 events, the newest last. */
+
 export type Bin = "hour" | "day" | "month";
 export type By = "tool" | "model" | "group" | "key";
 

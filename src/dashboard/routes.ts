@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { describeSource } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { REACH } from "../control/reach.ts";
-import type { Controls } from "../control/routes.ts";
+import { type Controls, newestEvents } from "../control/routes.ts";
 import type { Status } from "../control/status.ts";
 import type { Tail } from "../control/tail.ts";
 import { advice } from "../core/advice.ts";
@@ -69,6 +69,7 @@ export const HANDLED: unique symbol = Symbol("handled");
 
 const MIRROR_DAYS = 30;
 const MAX_MIRROR_ROWS = 500;
+const MAX_EVENTS = 300;
 
 interface ApiRequest {
   readonly req: IncomingMessage;
@@ -174,6 +175,8 @@ export class Api {
         return this.#run(req);
       case "GET /api/models":
         return this.#models(query.get("tool") ?? "");
+      case "GET /api/history":
+        return newestEvents(this.#deps.controls(), MAX_EVENTS);
       case "GET /api/mirror":
         return this.#mirror();
       default:

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import t, { type Test } from "tap";
 import type { Digits, WaitingAction } from "../../src/control/confirmation.ts";
+import type { EventsAnswer } from "../../src/control/routes.ts";
 import type { Status } from "../../src/control/status.ts";
 import { advice } from "../../src/core/advice.ts";
 import { hashToken } from "../../src/core/token.ts";
@@ -13,6 +14,7 @@ import { liveKeys, prepareHome } from "../doubles/key-journey.ts";
 import { controlOf } from "../doubles/mirror-journey.ts";
 import { post as call, hello, startSandbox } from "../doubles/sandbox.ts";
 import { atScreen } from "../doubles/screen.ts";
+import { until } from "../doubles/until.ts";
 
 const LIMITS = `    limits: { spend: $5/day, requests: 100/hour, session: { requests: 3 } }
     quota: $50
@@ -299,3 +301,11 @@ t.test(
     t.equal((await page.post("/api/run", { id, digits: null })).status, 200, "the page itself can");
   },
 );
+
+t.test("a page gets the events that keybearer events lists", async (t) => {
+  const { page, save, text, paths } = await start(t);
+  await save(`${text()}nonsense: true\n`);
+  const listed = () => controlOf<EventsAnswer>(paths.socket, "GET", "/events");
+  await until("the rejected file is an event", async () => (await listed()).events.length > 0);
+  t.same((await page.get("/api/history")).json<EventsAnswer>(), await listed());
+});

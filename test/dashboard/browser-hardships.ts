@@ -25,6 +25,7 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
     usage: [MARKUP, SPELLED],
     tools: [],
     mirror: [STOLEN, `codex ${MARKUP}`],
+    events: [],
   };
   for (const each of PAGES) {
     await show(page, each);

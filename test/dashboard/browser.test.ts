@@ -10,6 +10,7 @@ import { watchPages } from "../doubles/watched-page.ts";
 import { attacked, rebound } from "./browser-attacks.ts";
 import { catchesUp, restsUnseen } from "./browser-gaps.ts";
 import { isAccessible, needsSession, policyHolds, staysText, survives } from "./browser-hardships.ts";
+import { choosesLook, presses } from "./browser-manners.ts";
 import {
   arrives,
   clientsOf,
@@ -56,6 +57,8 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
     await t.test("the foreign row of the mirror comes first, below the alarm", (t) => mirrors(t, page));
   });
   await t.test("markup and bidirectional controls stay text on every page", (t) => staysText(t, scene, page));
+  await t.test("keys lead to the pages", (t) => presses(t, page));
+  await t.test("language and theme are chosen for this browser", (t) => choosesLook(t, page));
   await t.test("axe finds nothing", (t) => isAccessible(t, scene, watch));
   t.strictSame(watch.complaints.slice(earlier), [], "the browser console has no errors");
   await t.test("interruptions", inLong, async (t) => {

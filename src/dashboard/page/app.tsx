@@ -6,8 +6,10 @@ import { Banners } from "./components/banners.tsx";
 import { Footer } from "./components/footer.tsx";
 import { Header } from "./components/header.tsx";
 import { LinkNotice } from "./components/link-notice.tsx";
+import { Shortcuts } from "./components/shortcuts.tsx";
 import { type Frame, FrameContext, type PageProps } from "./frame.tsx";
 import { isStopped, type LiveState } from "./live/live.ts";
+import { EventsPage } from "./pages/events.tsx";
 import { MirrorPage } from "./pages/mirror.tsx";
 import { NowPage } from "./pages/now.tsx";
 import { ToolsPage } from "./pages/tools.tsx";
@@ -19,6 +21,7 @@ const PAGE_OF = {
   usage: UsagePage,
   tools: ToolsPage,
   mirror: MirrorPage,
+  events: EventsPage,
 } as const satisfies Record<PageName, (props: PageProps) => unknown>;
 
 export function App({ frame }: { readonly frame: Frame }) {
@@ -51,6 +54,7 @@ export function App({ frame }: { readonly frame: Frame }) {
           {shut ? null : <Page key={route.page} state={state} query={route.query} setQuery={setQuery} />}
         </main>
         <Footer now={now} />
+        <Shortcuts />
         {action === null ? null : (
           <ActionDialog
             key={JSON.stringify(action)}

@@ -4,12 +4,14 @@ import { escapeControlChars } from "./escape-control-chars.ts";
 import { createClient } from "./live/client.ts";
 import { createLive } from "./live/live.ts";
 import { codeOf, createSession } from "./live/session.ts";
-import { chooseLanguage, createTranslate } from "./messages/messages.ts";
+import { createTranslate } from "./messages/messages.ts";
+import { applyTheme, readLanguage } from "./settings.ts";
 
 /** The page's beginning: the one file that acts when it is loaded. */
 function start(root: HTMLElement): void {
   const clock = () => Date.now();
-  const language = chooseLanguage(navigator.languages);
+  applyTheme();
+  const language = readLanguage();
   document.documentElement.lang = language;
   const session = createSession(() => sessionStorage);
   const client = createClient(session);

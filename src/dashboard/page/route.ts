@@ -1,4 +1,4 @@
-export const PAGES = ["now", "usage", "tools", "mirror"] as const;
+export const PAGES = ["now", "usage", "tools", "mirror", "events"] as const;
 export type PageName = (typeof PAGES)[number];
 
 /** Where in the page one is: #/usage?by=model. In the fragment, so that reload, back and a bookmark work. */

@@ -1,3 +1,4 @@
+import type { EventsAnswer } from "../../../control/routes.ts";
 import type { Action } from "../../actions/action.ts";
 import type {
   Failure,
@@ -23,6 +24,7 @@ export interface Answers {
   readonly "/api/tools": ToolsAnswer;
   readonly "/api/models": ModelsAnswer;
   readonly "/api/mirror": MirrorAnswer;
+  readonly "/api/history": EventsAnswer;
 }
 
 /** Throws Failed, or an AbortError where the signal was pulled. */
