@@ -206,6 +206,7 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
 
 export async function mirrors(t: Test, page: Page): Promise<void> {
   await show(page, "mirror");
+  t.match(await page.locator(".bill-sentence").innerText(), /^\d+ of \d+ rows are yours/);
   const first = page.locator("tbody[data-verdict]").first();
   const text = await first.innerText();
   for (const part of ["foreign, certain", "did not pass here", STOLEN, "$0.02"])

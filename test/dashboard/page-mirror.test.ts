@@ -11,7 +11,12 @@ import { verdictInWords } from "../../src/dashboard/page/components/record-verdi
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
 import { daysOf, layersOfDays } from "../../src/dashboard/page/pages/mirror/mirror-days.ts";
 import { cellsOf } from "../../src/dashboard/page/pages/mirror/mirror-diff-cells.ts";
-import { headlineOf, kindPrices, standingOf } from "../../src/dashboard/page/pages/mirror/mirror-state.ts";
+import {
+  billOf,
+  headlineOf,
+  kindPrices,
+  standingOf,
+} from "../../src/dashboard/page/pages/mirror/mirror-state.ts";
 import { binWords, nameInWords } from "../../src/dashboard/page/pages/usage/usage-labels.ts";
 import { belongs, chartQuery, recordsQuery } from "../../src/dashboard/page/pages/usage/usage-query.ts";
 import { FIRST_VIEW, withFilter } from "../../src/dashboard/page/pages/usage/usage-view.ts";
@@ -415,5 +420,29 @@ t.test("bars are labelled with their time in the daemon's zone", (t) => {
   t.match(binWords([at], "month", "zh-CN", "Europe/Berlin").title(0), /2026年10月/);
   t.ok(binWords([at], "day", "en", "Nowhere/Nothing").title(0), "an unknown zone");
   t.equal(nameInWords(null, "tool", createTranslate("en")), "unknown tool");
+  t.end();
+});
+
+t.test("the bill says whose the rows of all consoles are, and what was billed and expected", (t) => {
+  const money = {
+    tool: "codex",
+    requests: 1,
+    ours_unknown: 0,
+    theirs_unknown: 0,
+    foreign: 0,
+    foreign_microdollars: 0,
+    suspected: 0,
+    suspected_microdollars: 0,
+  };
+  const one = report({
+    rows: { ...NO_ROWS, total: 10, by_id: 4, by_pair: 2, presumed: 1, differs: 1, foreign_certain: 2 },
+    tools: [{ ...money, ours_microdollars: 30, theirs_microdollars: 40 }],
+  });
+  const other = report({
+    rows: { ...NO_ROWS, total: 5, by_sum: 5 },
+    tools: [{ ...money, ours_microdollars: 1, theirs_microdollars: null }],
+  });
+  t.same(billOf([one, other]), { rows: { ours: 13, total: 15 }, ours: 30, theirs: 40, isKnown: true });
+  t.equal(billOf([other]).isKnown, false);
   t.end();
 });

@@ -50,7 +50,7 @@ export function App({ frame }: { readonly frame: Frame }) {
         <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
         <main id="main" ref={main} tabIndex={-1}>
           <LinkNotice state={state} />
-          {shut ? null : <Banners now={now} brief={route.page === "usage" || route.page === "tools"} />}
+          {shut ? null : <Banners now={now} brief={route.page !== "now" && route.page !== "mirror"} />}
           {shut ? null : <Page key={route.page} state={state} query={route.query} setQuery={setQuery} />}
         </main>
         <Footer now={now} />

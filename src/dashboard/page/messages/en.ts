@@ -509,7 +509,10 @@ export const EN = {
   "record.no": "no",
 
   // Mirror
-  "mirror.title": "Mirror",
+  "mirror.title": "Bill",
+  "mirror.bill": "{ours} of {total} rows are yours; billed {billed}, expected {expected}.",
+  "mirror.bill.rows": "{ours} of {total} rows are yours.",
+  "mirror.sync": "read now",
   "mirror.failed": "The mirror cannot be shown: {why}",
   "mirror.unreadable": "The usage log cannot be read, so nothing can be compared: `keybearer status`",
   "mirror.none.title": "No console is mirrored",

@@ -490,7 +490,10 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "record.no": "否",
 
   // Mirror
-  "mirror.title": "对账",
+  "mirror.title": "账单",
+  "mirror.bill": "{total} 行中有 {ours} 行是您的；已计费 {billed}，预计 {expected}。",
+  "mirror.bill.rows": "{total} 行中有 {ours} 行是您的。",
+  "mirror.sync": "立即读取",
   "mirror.failed": "无法查询控制台的情况：{why}",
   "mirror.unreadable": "用量日志读不了，所以无法比对：`keybearer status`",
   "mirror.none.title": "没有镜像任何控制台",

@@ -1,4 +1,6 @@
 import { useEffect } from "preact/hooks";
+import { dollars, exact } from "../../../core/units.ts";
+import type { MirrorReport } from "../../../mirror/report/shape.ts";
 import { Text } from "../components/text.tsx";
 import { type PageProps, useFrame } from "../frame.tsx";
 import { useAnswer } from "../use-answer.ts";
@@ -8,7 +10,7 @@ import { MirrorDiff } from "./mirror/mirror-diff.tsx";
 import { MirrorKeys } from "./mirror/mirror-keys.tsx";
 import { MirrorModels } from "./mirror/mirror-models.tsx";
 import { MirrorMoney } from "./mirror/mirror-money.tsx";
-import { standingOf } from "./mirror/mirror-state.ts";
+import { billOf, standingOf } from "./mirror/mirror-state.ts";
 import { MirrorTime } from "./mirror/mirror-time.tsx";
 
 /** A sync may be running: the page asks for its results at intervals. */
@@ -42,16 +44,18 @@ export function MirrorPage({ state }: PageProps) {
         <NoConsole isConfigured={(state.now?.status.consoles.length ?? 0) > 0} />
       ) : (
         <>
+          <BillSentence reports={value.reports} />
+          <MirrorDiff rows={value.diff} blind={!value.reports.every(isSeen)} now={now} />
+          <MirrorMoney reports={value.reports} />
+          <MirrorTime days={value.over_time} reports={value.reports} />
           {value.reports.map((report) => (
             <MirrorConsole key={report.gateway} report={report} now={now} />
           ))}
-          <MirrorDiff rows={value.diff} blind={!value.reports.every(isSeen)} now={now} />
-          <MirrorTime days={value.over_time} reports={value.reports} />
-          <MirrorMoney reports={value.reports} />
           <MirrorKeys keys={value.keys} problems={value.keys_problems} now={now} />
         </>
       )}
       {value === null ? null : <MirrorModels tools={state.now?.status.tools ?? []} />}
+      <BlindSpots reports={value?.reports ?? []} />
     </>
   );
 }
@@ -59,6 +63,39 @@ export function MirrorPage({ state }: PageProps) {
 function isSeen(report: Parameters<typeof standingOf>[0]): boolean {
   const standing = standingOf(report);
   return ["fine", "look", "suspected", "alarm"].includes(standing);
+}
+
+/** Whose the rows are and what they cost, in one sentence. */
+function BillSentence({ reports }: { readonly reports: readonly MirrorReport[] }) {
+  const { t } = useFrame();
+  const { rows, ours, theirs, isKnown } = billOf(reports);
+  const values = { ours: exact(rows.ours), total: exact(rows.total) };
+  return (
+    <p class="bill-sentence">
+      {isKnown
+        ? t("mirror.bill", { ...values, billed: dollars(theirs), expected: dollars(ours) })
+        : t("mirror.bill.rows", values)}
+    </p>
+  );
+}
+
+/** What no comparison can show. */
+function BlindSpots({ reports }: { readonly reports: readonly MirrorReport[] }) {
+  const { t } = useFrame();
+  const blind = reports.flatMap((report) =>
+    report.blind.map((what) => (reports.length > 1 ? `${report.gateway}: ${what}` : what)),
+  );
+  if (blind.length === 0) return null;
+  return (
+    <section class="muted small" aria-labelledby="blind-spots">
+      <h2 id="blind-spots">{t("mirror.blind")}</h2>
+      <ul class="mirror-blind">
+        {blind.map((what) => (
+          <li key={what}>{what}</li>
+        ))}
+      </ul>
+    </section>
+  );
 }
 
 const EXAMPLE = `gateways:

@@ -1,5 +1,6 @@
 import { dollars, exact } from "../../../../core/units.ts";
 import type { MirrorReport } from "../../../../mirror/report/shape.ts";
+import { useAct } from "../../act.ts";
 import { agoInWords, dayOf, spanInWords, timeInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
@@ -13,6 +14,7 @@ interface ConsoleProps {
 /** One gateway's console in words: the headline, what keeps it from being simply fine, and what cannot be seen at all. */
 export function MirrorConsole({ report, now }: ConsoleProps) {
   const { t } = useFrame();
+  const act = useAct();
   const standing = standingOf(report);
   return (
     <section class="panel mirror-console" data-standing={standing} aria-label={report.gateway}>
@@ -23,6 +25,10 @@ export function MirrorConsole({ report, now }: ConsoleProps) {
         <span class="standing" data-standing={standing}>
           {t(`mirror.standing.${standing}`)}
         </span>
+        <button type="button" class="plain" onClick={() => act({ kind: "sync", gateway: report.gateway })}>
+          {t("mirror.sync")}
+          <span class="visually-hidden"> {report.gateway}</span>
+        </button>
       </header>
       <div class="body stack">
         <p class="mirror-headline">{headlineInWords(report, t)}</p>
@@ -32,16 +38,6 @@ export function MirrorConsole({ report, now }: ConsoleProps) {
           {recordsInWords(report, t)} {lagInWords(report, now, t)}
         </p>
         {report.elsewhere.length === 0 ? null : <Elsewhere report={report} />}
-        {report.blind.length === 0 ? null : (
-          <div>
-            <h3>{t("mirror.blind")}</h3>
-            <ul class="mirror-blind">
-              {report.blind.map((what) => (
-                <li key={what}>{what}</li>
-              ))}
-            </ul>
-          </div>
-        )}
       </div>
     </section>
   );

@@ -19,6 +19,35 @@ export function standingOf(report: MirrorReport): Standing {
   return doubts > 0 || report.why !== null || report.unseen_machines.length > 0 ? "look" : "fine";
 }
 
+interface Bill {
+  /** Rows of the consoles that belong to requests of ours, of all whose key is held here. */
+  readonly rows: { readonly ours: number; readonly total: number };
+  /** Of the tools that both sides know amounts of, in micro-dollars. */
+  readonly ours: number;
+  readonly theirs: number;
+  /** There is such a tool. */
+  readonly isKnown: boolean;
+}
+
+export function billOf(reports: readonly MirrorReport[]): Bill {
+  const sum = (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0);
+  // Without its other side an amount says nothing about the difference.
+  const money = reports
+    .flatMap(({ tools }) => tools)
+    .filter(({ ours_microdollars: ours, theirs_microdollars: theirs }) => ours !== null && theirs !== null);
+  return {
+    rows: {
+      ours: sum(
+        reports.map(({ rows }) => rows.by_id + rows.by_pair + rows.by_sum + rows.presumed + rows.differs),
+      ),
+      total: sum(reports.map(({ rows }) => rows.total)),
+    },
+    ours: sum(money.map((tool) => tool.ours_microdollars ?? 0)),
+    theirs: sum(money.map((tool) => tool.theirs_microdollars ?? 0)),
+    isKnown: money.length > 0,
+  };
+}
+
 export type CountName = Exclude<keyof VerdictCounts, "total">;
 
 export interface HeadlinePart {
