@@ -6,7 +6,8 @@ import { type Edited, editFile, editFileIfConfirmed } from "../config/edit-file.
 import { noSuchTool } from "../config/edit-tools.ts";
 import { loadConfig } from "../config/load.ts";
 import { parseConfig } from "../config/parse.ts";
-import { describeProblems, formatProblems, redactValidConfig } from "../config/problems.ts";
+import { describeProblems, formatProblems } from "../config/problems.ts";
+import { redactValidConfig } from "../config/redact.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import { askDaemon } from "../control/client.ts";
 import type { CutAnswer } from "../control/routes.ts";

@@ -1,4 +1,3 @@
-import { isPair, isScalar, parseDocument, visit } from "yaml";
 import { withNext } from "../core/display.ts";
 import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { credentialSpans, redactCredentials } from "../core/redact.ts";
@@ -212,26 +211,12 @@ function hiddenSpans(text: string, secrets: readonly Span[] = secretSpans(text))
   return mergeSpans([...secrets, ...credentialSpans(text)]);
 }
 
-/** The text of a config.yaml with its secrets hidden, line for line. */
-export function redactConfig(text: string): string {
-  return hideSpans(text, hiddenSpans(text));
-}
-
-/** The same for a text that is valid, where the end of each value is known, so that what follows it stays. */
-export function redactValidConfig(text: string): string {
-  return hideSpans(text, hiddenSpans(text, secretSpans(text, valuesByName(text))));
-}
-
-/** Where the scalar value of each setting is, by the offset of the setting's name. */
-function valuesByName(text: string): ReadonlyMap<number, Span> {
-  const values = new Map<number, Span>();
-  visit(parseDocument(text), (_key, node) => {
-    if (!isPair(node) || !isScalar(node.key) || !isScalar(node.value)) return;
-    const [name] = node.key.range ?? [];
-    const [from, to] = node.value.range ?? [];
-    if (name !== undefined && from !== undefined && to !== undefined) values.set(name, { from, to });
-  });
-  return values;
+/**
+ * The text of a config.yaml with its secrets hidden, line for line.
+ * @param values where single values are, by the offsets of their names, if the text is valid
+ */
+export function redactConfig(text: string, values?: ReadonlyMap<number, Span>): string {
+  return hideSpans(text, hiddenSpans(text, secretSpans(text, values)));
 }
 
 function hideSpans(text: string, spans: readonly Span[]): string {

@@ -1,6 +1,7 @@
 import t from "tap";
 import { newConfig } from "../../src/cli/first-config.ts";
-import { Report, redactConfig, redactValidConfig } from "../../src/config/problems.ts";
+import { Report, redactConfig } from "../../src/config/problems.ts";
+import { redactValidConfig } from "../../src/config/redact.ts";
 
 const FIRST = newConfig({
   baseUrl: "https://gateway.example.com/v1",

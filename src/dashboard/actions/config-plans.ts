@@ -15,7 +15,8 @@ import {
 import { readText } from "../../config/load.ts";
 import { planTool } from "../../config/new-tool.ts";
 import { parseConfig } from "../../config/parse.ts";
-import { describeProblems, redactValidConfig } from "../../config/problems.ts";
+import { describeProblems } from "../../config/problems.ts";
+import { redactValidConfig } from "../../config/redact.ts";
 import type { Config } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
 import { type Failed, quoteForShell, withNext } from "../../core/display.ts";
