@@ -21,7 +21,7 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
     "with the caret",
   );
   const wanted = {
-    now: [`no ${MARKUP}`, "ab\\u{202e}dc", "<img src=x onerror='window.ran=1'>"],
+    overview: [`no ${MARKUP}`, "ab\\u{202e}dc", "<img src=x onerror='window.ran=1'>"],
     usage: [MARKUP, SPELLED],
     tools: [],
     mirror: [STOLEN, `codex ${MARKUP}`],
@@ -59,7 +59,7 @@ async function isAccessibleAtFirst(t: Test, scene: DashboardSetup, watch: Watch)
   const page = await watch.page({ viewport: WIDE });
   await page.goto(await scene.address());
   await live(page);
-  await show(page, "now");
+  await show(page, "overview");
   await page.evaluate(AXE);
   t.strictSame(await faultsOf(page), []);
   await page.context().close();

@@ -11,12 +11,12 @@ import { until } from "../doubles/until.ts";
 /** What a person does on the dashboard on an ordinary day. */
 
 export const WIDE = { width: 1280, height: 900 };
-export const PAGES = ["now", "usage", "tools", "mirror"] as const;
+export const PAGES = ["overview", "usage", "tools", "mirror"] as const;
 export type PageName = (typeof PAGES)[number];
 
 /** What stands on each page once its answer is there. */
 const THERE: Readonly<Record<PageName, string>> = {
-  now: ".refusals li, .refusals .empty",
+  overview: ".refusals li, .refusals .empty",
   usage: ".usage-table tbody tr",
   tools: "table.tools tbody",
   mirror: ".mirror-keys tbody tr",
@@ -44,14 +44,14 @@ export async function opens(t: Test, scene: DashboardSetup, page: Page, address:
   t.match(address, new RegExp(`^${scene.origin}/#code=kd_[\\w-]{43}$`));
   await page.goto(address);
   await live(page);
-  t.equal(page.url(), `${scene.origin}/#/now`, "the code is gone from the address");
+  t.equal(page.url(), `${scene.origin}/#/overview`, "the code is gone from the address");
   t.equal(await page.evaluate("history.length"), 2, "and from the history: about:blank and this");
   t.strictSame(await page.context().cookies(), [], "there are no cookies");
   const kept = await page.evaluate("JSON.stringify([{ ...sessionStorage }, { ...localStorage }])");
   t.match(kept, /^\[\{"keybearer\.session":"kd_[\w-]{43}"\},\{\}\]$/);
   await page.reload();
   await live(page);
-  t.equal(await page.title(), "Now · keybearer", "a reload goes on with the session");
+  t.equal(await page.title(), "Overview · keybearer", "a reload goes on with the session");
   const paint = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime");
   t.comment(`first paint after ${Math.round(Number(paint))} ms`);
 }
@@ -62,7 +62,7 @@ export async function arrives(
   page: Page,
   sdk: Clients,
 ): Promise<void> {
-  await show(page, "now");
+  await show(page, "overview");
   await page.getByText("No request is running.").waitFor();
   const gateway = page.locator("table.gateways tbody tr", { hasText: "paced" });
   await gateway.getByText("no request yet").waitFor();
@@ -86,7 +86,7 @@ export async function arrives(
     /writer\s+priced\s+complete\s+12\s+3\s/,
     "it came into the list by itself",
   );
-  await show(page, "now");
+  await show(page, "overview");
   await page.getByText("No request is running.").waitFor();
   await gateway.getByText("reachable").waitFor();
   const today = page.locator("tbody", { hasText: tools.writer.name });
@@ -191,7 +191,7 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
   t.equal(scene.console.reached(), before, "nothing reached the gateway");
   t.equal(readFileSync(config, "utf8"), scene.config.replace(/(codex: .*) \}$/m, "$1, enabled: false }"));
 
-  await show(page, "now");
+  await show(page, "overview");
   await page.locator(".refusals li").filter({ hasText: "the tool is disabled" }).first().waitFor();
   await show(page, "tools");
   await tool.getByRole("button", { name: "enable codex" }).click();

@@ -170,14 +170,15 @@ t.test("times are shown in words", (t) => {
 });
 
 t.test("the fragment of the address selects the page", (t) => {
-  t.equal(routeOf("").page, "now");
-  t.equal(routeOf("#/constructor").page, "now");
+  t.equal(routeOf("").page, "overview");
+  t.equal(routeOf("#/constructor").page, "overview");
+  t.equal(routeOf("#/now").page, "overview", "an old bookmark");
   const route = routeOf("#/usage?by=model&tool=a%26b");
   t.equal(route.page, "usage");
   t.equal(route.query.get("tool"), "a&b");
   t.same(routeOf(hrefOf("usage", route.query)), route, "there and back");
   t.equal(codeOf("#code=abc"), "abc");
-  t.equal(codeOf("#/now"), null);
+  t.equal(codeOf("#/overview"), null);
   t.equal(codeOf("#code="), null);
   t.end();
 });

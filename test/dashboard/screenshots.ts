@@ -35,7 +35,7 @@ const NARROW = { width: 390, height: 844 };
 /** A picture is for looking at: no test fails because it was taken too early. */
 const SETTLED_MS = 500;
 const TIME_LIMIT_MS = 240_000;
-const PAGES = ["now", "usage", "tools", "mirror"] as const;
+const PAGES = ["overview", "usage", "tools", "mirror"] as const;
 
 interface Look {
   readonly name: string;
@@ -78,7 +78,7 @@ t.test("pictures", { timeout: TIME_LIMIT_MS }, async (t) => {
   }
   const chinese = await enter(browser, day, { ...PLAIN, locale: "zh-CN" });
   if (!(await hasChinese(chinese))) t.comment("no font has Chinese: apt install fonts-noto-cjk");
-  for (const name of ["now", "mirror"]) await take(chinese, name, picture(`${name}-zh-1280`));
+  for (const name of ["overview", "mirror"]) await take(chinese, name, picture(`${name}-zh-1280`));
   await takeForReadme(browser, day, picture);
   await takeEmpty(browser, fresh, day, picture);
   await takeOpened(browser, day, picture);
@@ -90,9 +90,9 @@ t.test("pictures", { timeout: TIME_LIMIT_MS }, async (t) => {
 async function takeForReadme(browser: Browser, day: MirrorJourney, picture: Name) {
   const [light, dark] = [PLAIN, { ...PLAIN, colorScheme: "dark" as const }];
   const size = { width: 1280, height: 1000 };
-  const now = await enter(browser, day, { ...light, size });
-  await now.waitForTimeout(SETTLED_MS);
-  await now.screenshot({ path: picture("readme-now") });
+  const overview = await enter(browser, day, { ...light, size });
+  await overview.waitForTimeout(SETTLED_MS);
+  await overview.screenshot({ path: picture("readme-overview") });
   const usage = await enter(browser, day, { ...dark, size });
   await usage.goto(`${new URL(usage.url()).origin}/#/usage?by=model`);
   await usage.waitForTimeout(SETTLED_MS);
@@ -129,7 +129,7 @@ async function takeTrouble(browser: Browser, day: MirrorJourney, picture: Name) 
   // What is told live is kept for a while by a clock that stands still here.
   day.clock.pass(5000);
   await page.locator(".banner pre").first().waitFor();
-  await take(page, "now", picture("trouble-config"));
+  await take(page, "overview", picture("trouble-config"));
   const stranger = await (await browser.newContext({ viewport: NARROW })).newPage();
   await stranger.goto(`${new URL(page.url()).origin}/`);
   await stranger.waitForTimeout(SETTLED_MS);

@@ -11,13 +11,13 @@ import { type Frame, FrameContext, type PageProps } from "./frame.tsx";
 import { isStopped, type LiveState } from "./live/live.ts";
 import { EventsPage } from "./pages/events.tsx";
 import { MirrorPage } from "./pages/mirror.tsx";
-import { NowPage } from "./pages/now.tsx";
+import { OverviewPage } from "./pages/overview.tsx";
 import { ToolsPage } from "./pages/tools.tsx";
 import { UsagePage } from "./pages/usage.tsx";
 import { hrefOf, type PageName, type Route, routeOf } from "./route.ts";
 
 const PAGE_OF = {
-  now: NowPage,
+  overview: OverviewPage,
   usage: UsagePage,
   tools: ToolsPage,
   mirror: MirrorPage,
@@ -50,7 +50,7 @@ export function App({ frame }: { readonly frame: Frame }) {
         <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
         <main id="main" ref={main} tabIndex={-1}>
           <LinkNotice state={state} />
-          {shut ? null : <Banners now={now} brief={route.page !== "now" && route.page !== "mirror"} />}
+          {shut ? null : <Banners now={now} brief={route.page !== "overview" && route.page !== "mirror"} />}
           {shut ? null : <Page key={route.page} state={state} query={route.query} setQuery={setQuery} />}
         </main>
         <Footer now={now} />

@@ -19,7 +19,7 @@ function start(root: HTMLElement): void {
   // The code must not stay in the address or in the history, used or not.
   const takeCode = () => {
     const code = codeOf(location.hash);
-    if (code !== null) history.replaceState(null, "", `${location.pathname}#/now`);
+    if (code !== null) history.replaceState(null, "", `${location.pathname}#/overview`);
     return code;
   };
   void live.open(takeCode());

@@ -1,4 +1,4 @@
-export const PAGES = ["now", "usage", "tools", "mirror", "events"] as const;
+export const PAGES = ["overview", "usage", "tools", "mirror", "events"] as const;
 export type PageName = (typeof PAGES)[number];
 
 /** Where in the page one is: #/usage?by=model. In the fragment, so that reload, back and a bookmark work. */
@@ -9,7 +9,7 @@ export interface Route {
 
 export function routeOf(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
-  return { page: PAGES.find((page) => page === path) ?? "now", query: new URLSearchParams(query) };
+  return { page: PAGES.find((page) => page === path) ?? "overview", query: new URLSearchParams(query) };
 }
 
 export function hrefOf(page: PageName, query?: URLSearchParams): string {

@@ -59,7 +59,7 @@ export function Banners({ now, brief }: BannersProps) {
           <ProblemLines file={status.config.path} problems={warnings} />
         </details>
       )}
-      {brief ? <a href={hrefOf("now")}>{t("banner.more")}</a> : null}
+      {brief ? <a href={hrefOf("overview")}>{t("banner.more")}</a> : null}
     </section>
   );
 }

@@ -14,15 +14,15 @@ export function Gateways({ now }: { readonly now: Now }) {
   return (
     <section class="panel" aria-labelledby="gateways">
       <header>
-        <h2 id="gateways">{t("now.gateways")}</h2>
+        <h2 id="gateways">{t("overview.gateways")}</h2>
       </header>
       <div class="table-wrap">
         <table class="data gateways" aria-labelledby="gateways">
           <thead>
             <tr>
-              <th scope="col">{t("now.gateway")}</th>
-              <th scope="col">{t("now.gateway.address")}</th>
-              <th scope="col">{t("now.gateway.state")}</th>
+              <th scope="col">{t("overview.gateway")}</th>
+              <th scope="col">{t("overview.gateway.address")}</th>
+              <th scope="col">{t("overview.gateway.state")}</th>
             </tr>
           </thead>
           <tbody>
@@ -67,6 +67,6 @@ function Row({ gateway, at, startedAt }: RowProps) {
 function details({ state, since, failures, why }: GatewayStatus, at: number, t: Translate): string {
   if (since === null) return "";
   const time = timeInWords(since, at);
-  if (state !== "failing") return t("now.gateway.since", { time });
-  return t("now.gateway.failing", { time, n: exact(failures), why: why ?? t("frame.unknown") });
+  if (state !== "failing") return t("overview.gateway.since", { time });
+  return t("overview.gateway.failing", { time, n: exact(failures), why: why ?? t("frame.unknown") });
 }

@@ -16,7 +16,7 @@ export function Header({ page, state, onSkip }: HeaderProps) {
       <button type="button" class="skip" onClick={onSkip}>
         {t("frame.skip")}
       </button>
-      <a class="brand" href={hrefOf("now")}>
+      <a class="brand" href={hrefOf("overview")}>
         <KeyMark />
         keybearer
       </a>

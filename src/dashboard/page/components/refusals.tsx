@@ -12,14 +12,14 @@ export function Refusals({ records }: { readonly records: readonly RefusedRecord
   return (
     <section class="panel refusals" aria-labelledby="refusals">
       <header>
-        <h2 id="refusals">{t("now.refusals")}</h2>
+        <h2 id="refusals">{t("overview.refusals")}</h2>
       </header>
-      {records.length === 0 ? <p class="empty">{t("now.refusals.empty")}</p> : null}
+      {records.length === 0 ? <p class="empty">{t("overview.refusals.empty")}</p> : null}
       <ol>
         {refusedRuns(records).map(({ record, times }) => (
           <li key={record.id}>
             <p>
-              <b>{record.tool ?? t("now.stranger")}</b> <RefusalText record={record} />
+              <b>{record.tool ?? t("overview.stranger")}</b> <RefusalText record={record} />
             </p>
             <RefusalNext record={record} />
             <p class="muted small">
@@ -29,7 +29,7 @@ export function Refusals({ records }: { readonly records: readonly RefusedRecord
               >
                 {timeInWords(record.started_at, time)}
               </time>
-              {times > 1 ? ` · ${t("now.refusals.times", { n: times })}` : ""}
+              {times > 1 ? ` · ${t("overview.refusals.times", { n: times })}` : ""}
               {record.model === null ? "" : ` · ${record.model}`}
               {record.endpoint === "" ? "" : ` · ${record.endpoint}`}
             </p>

@@ -17,31 +17,33 @@ export function Running({ now, stopped }: RunningProps) {
   return (
     <section class="panel" aria-labelledby="running">
       <header>
-        <h2 id="running">{t("now.running")}</h2>
-        <span class="muted">{t("now.running.count", { n: total })}</span>
+        <h2 id="running">{t("overview.running")}</h2>
+        <span class="muted">{t("overview.running.count", { n: total })}</span>
       </header>
       {running.length === 0 ? (
         <p class="empty">
-          <Text id={now.status.tools.length === 0 ? "now.running.empty.no-tools" : "now.running.empty"} />
+          <Text
+            id={now.status.tools.length === 0 ? "overview.running.empty.no-tools" : "overview.running.empty"}
+          />
         </p>
       ) : (
         <div class="table-wrap">
           <table class="data running" aria-labelledby="running">
             <thead>
               <tr>
-                <th scope="col">{t("now.tool")}</th>
-                <th scope="col">{t("now.model")}</th>
+                <th scope="col">{t("overview.tool")}</th>
+                <th scope="col">{t("overview.model")}</th>
                 <th scope="col" class="num">
-                  {t("now.waited")}
+                  {t("overview.waited")}
                 </th>
                 <th scope="col" class="num">
-                  {t("now.first-byte")}
+                  {t("overview.first-byte")}
                 </th>
                 <th scope="col" class="num">
-                  {t("now.tokens-so-far")}
+                  {t("overview.tokens-so-far")}
                 </th>
                 <th scope="col" class="num">
-                  {t("now.for")}
+                  {t("overview.for")}
                 </th>
               </tr>
             </thead>
@@ -54,7 +56,7 @@ export function Running({ now, stopped }: RunningProps) {
         </div>
       )}
       {total > running.length && running.length > 0 ? (
-        <p class="muted small body">{t("now.running.more", { shown: running.length, n: total })}</p>
+        <p class="muted small body">{t("overview.running.more", { shown: running.length, n: total })}</p>
       ) : null}
     </section>
   );
@@ -68,18 +70,22 @@ function Row({ call, time }: { readonly call: RunningCall; readonly time: number
     <tr>
       <th scope="row">{call.tool}</th>
       <td class="model" title={call.endpoint}>
-        {call.model ?? <span class="muted">{t("now.model.unknown")}</span>}
+        {call.model ?? <span class="muted">{t("overview.model.unknown")}</span>}
       </td>
-      <td class="num" data-label={t("now.waited")}>
-        {waiting ? <span class="tag">{t("now.waits")}</span> : waited > 0 ? duration(waited) : "–"}
+      <td class="num" data-label={t("overview.waited")}>
+        {waiting ? <span class="tag">{t("overview.waits")}</span> : waited > 0 ? duration(waited) : "–"}
       </td>
-      <td class="num" data-label={t("now.first-byte")}>
-        {first === null ? <span class="muted">{t("now.first-byte.none")}</span> : duration(first - started)}
+      <td class="num" data-label={t("overview.first-byte")}>
+        {first === null ? (
+          <span class="muted">{t("overview.first-byte.none")}</span>
+        ) : (
+          duration(first - started)
+        )}
       </td>
-      <td class="num" data-label={t("now.tokens")}>
+      <td class="num" data-label={t("overview.tokens")}>
         <Tokens call={call} />
       </td>
-      <td class="num" data-label={t("now.for")}>
+      <td class="num" data-label={t("overview.for")}>
         {age < 60_000 ? `${Math.floor(age / 1000)} s` : duration(age)}
       </td>
     </tr>
@@ -88,7 +94,7 @@ function Row({ call, time }: { readonly call: RunningCall; readonly time: number
 
 function Tokens({ call: { output_tokens: tokens, tokens_by: by } }: { readonly call: RunningCall }) {
   const { t } = useFrame();
-  if (tokens === null) return <span title={t("now.tokens-so-far.none")}>–</span>;
+  if (tokens === null) return <span title={t("overview.tokens-so-far.none")}>–</span>;
   if (by !== "pieces") return <>{exact(tokens)}</>;
-  return <span title={t("now.tokens-so-far.pieces")}>≈ {exact(tokens)}</span>;
+  return <span title={t("overview.tokens-so-far.pieces")}>≈ {exact(tokens)}</span>;
 }

@@ -5,7 +5,7 @@ import { Dialog } from "./dialog.tsx";
 
 /** After `g`. */
 const LETTERS: Readonly<Record<PageName, string>> = {
-  now: "o",
+  overview: "o",
   usage: "u",
   tools: "t",
   mirror: "b",

@@ -10,7 +10,7 @@ import { Gauge } from "./gauge.tsx";
 export function TodayFigures({ now }: { readonly now: Now }) {
   const { t } = useFrame();
   const { today } = now;
-  if (today === null) return <p class="empty">{t("now.today.unreadable")}</p>;
+  if (today === null) return <p class="empty">{t("overview.today.unreadable")}</p>;
   const { total } = today;
   const billed = total.billed_microdollars;
   return (
@@ -18,26 +18,26 @@ export function TodayFigures({ now }: { readonly now: Now }) {
       <div>
         <dt>
           {[
-            t("now.money"),
-            t("now.today.since", { time: timeInWords(today.since, now.at) }),
-            ...(total.unknown_cost > 0 ? [t("now.money.unknown", { n: total.unknown_cost })] : []),
+            t("overview.money"),
+            t("overview.today.since", { time: timeInWords(today.since, now.at) }),
+            ...(total.unknown_cost > 0 ? [t("overview.money.unknown", { n: total.unknown_cost })] : []),
           ].join(t("frame.comma"))}
         </dt>
         <dd>
           {costInWords(total.cost_microdollars, total.unknown_cost)}{" "}
-          {billed === null ? null : <small>{t("now.money.billed", { money: dollars(billed) })}</small>}
+          {billed === null ? null : <small>{t("overview.money.billed", { money: dollars(billed) })}</small>}
         </dd>
       </div>
       <div>
-        <dt>{t("now.tokens")}</dt>
+        <dt>{t("overview.tokens")}</dt>
         <dd title={exact(total.tokens)}>{short(total.tokens)}</dd>
       </div>
       <div>
-        <dt>{t("now.requests")}</dt>
+        <dt>{t("overview.requests")}</dt>
         <dd>{exact(total.requests)}</dd>
       </div>
       <div>
-        <dt>{t("now.refused")}</dt>
+        <dt>{t("overview.refused")}</dt>
         <dd>{exact(total.refused)}</dd>
       </div>
     </dl>
@@ -50,28 +50,28 @@ export function ToolDays({ now }: { readonly now: Now }) {
   return (
     <section class="panel" aria-labelledby="tool-days">
       <header>
-        <h2 id="tool-days">{t("now.limits")}</h2>
-        <span class="muted">{t("now.today")}</span>
+        <h2 id="tool-days">{t("overview.limits")}</h2>
+        <span class="muted">{t("overview.today")}</span>
       </header>
       {days.length === 0 ? (
-        <p class="empty">{t("now.limits.empty")}</p>
+        <p class="empty">{t("overview.limits.empty")}</p>
       ) : (
         <div class="table-wrap">
           <table class="data tool-days" aria-labelledby="tool-days">
             <thead>
               <tr>
-                <th scope="col">{t("now.tool")}</th>
+                <th scope="col">{t("overview.tool")}</th>
                 <th scope="col" class="num">
-                  {t("now.money")}
+                  {t("overview.money")}
                 </th>
                 <th scope="col" class="num">
-                  {t("now.tokens")}
+                  {t("overview.tokens")}
                 </th>
                 <th scope="col" class="num">
-                  {t("now.requests")}
+                  {t("overview.requests")}
                 </th>
                 <th scope="col" class="num">
-                  {t("now.refused")}
+                  {t("overview.refused")}
                 </th>
               </tr>
             </thead>
@@ -95,7 +95,7 @@ function Rows({ day: { name, status, sums } }: { readonly day: ToolDay }) {
       <tr>
         <th scope="row">
           <span class="row">
-            {name ?? t("now.stranger")}
+            {name ?? t("overview.stranger")}
             {status === null || status.state === "active" ? null : (
               <span class="state" data-state={status.state}>
                 {t(`state.${status.state}`)}

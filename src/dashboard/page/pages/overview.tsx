@@ -7,17 +7,17 @@ import { type PageProps, useFrame } from "../frame.tsx";
 import { isStopped } from "../live/live.ts";
 import { refusalAdvice } from "../refusal-advice.ts";
 
-export function NowPage({ state: { now, link } }: PageProps) {
+export function OverviewPage({ state: { now, link } }: PageProps) {
   const { t } = useFrame();
   return (
     <>
       <div class="page-head">
-        <h1>{t("now.title")}</h1>
+        <h1>{t("overview.title")}</h1>
         {now === null ? <p class="muted">{t("frame.loading")}</p> : <TodayFigures now={now} />}
       </div>
       {now === null ? null : (
-        <div class="now">
-          <div class="now-main">
+        <div class="overview">
+          <div class="overview-main">
             <Running now={now} stopped={isStopped(link)} />
             <Gateways now={now} />
             <ToolDays now={now} />
@@ -39,7 +39,12 @@ function HeardRefusal() {
       live.onRecord((record) => {
         const advice = record.end === "refused" ? refusalAdvice(record) : null;
         if (advice === null) return;
-        setWords(t("now.refusals.heard", { tool: record.tool ?? t("now.stranger"), words: t(advice.words) }));
+        setWords(
+          t("overview.refusals.heard", {
+            tool: record.tool ?? t("overview.stranger"),
+            words: t(advice.words),
+          }),
+        );
       }),
     [live, t],
   );
