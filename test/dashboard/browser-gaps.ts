@@ -66,7 +66,7 @@ export async function restsUnseen(t: Test, scene: DashboardSetup, watch: Watch):
   page.on("request", (request) => {
     if (request.url().endsWith("/api/mirror")) asked += 1;
   });
-  await show(page, "mirror");
+  await show(page, "bill");
   await until("it is asked again and again", () => asked > 3);
   await setVisibility(page, "hidden");
   const seen = asked;

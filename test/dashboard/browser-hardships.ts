@@ -24,7 +24,7 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
     overview: [`no ${MARKUP}`, "ab\\u{202e}dc", "<img src=x onerror='window.ran=1'>"],
     usage: [MARKUP, SPELLED],
     tools: [],
-    mirror: [STOLEN, `codex ${MARKUP}`],
+    bill: [STOLEN, `codex ${MARKUP}`],
     events: [],
   };
   for (const each of PAGES) {

@@ -11,7 +11,7 @@ import { until } from "../doubles/until.ts";
 /** What a person does on the dashboard on an ordinary day. */
 
 export const WIDE = { width: 1280, height: 900 };
-export const PAGES = ["overview", "usage", "tools", "mirror"] as const;
+export const PAGES = ["overview", "usage", "tools", "bill"] as const;
 export type PageName = (typeof PAGES)[number];
 
 /** What stands on each page once its answer is there. */
@@ -19,7 +19,7 @@ const THERE: Readonly<Record<PageName, string>> = {
   overview: ".refusals li, .refusals .empty",
   usage: ".usage-table tbody tr",
   tools: "table.tools tbody",
-  mirror: ".mirror-keys tbody tr",
+  bill: ".bill-keys tbody tr",
 };
 
 export async function show(page: Page, name: PageName): Promise<void> {
@@ -205,7 +205,7 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
 }
 
 export async function mirrors(t: Test, page: Page): Promise<void> {
-  await show(page, "mirror");
+  await show(page, "bill");
   t.match(await page.locator(".bill-sentence").innerText(), /^\d+ of \d+ rows are yours/);
   const first = page.locator("tbody[data-verdict]").first();
   const text = await first.innerText();

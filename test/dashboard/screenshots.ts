@@ -35,7 +35,7 @@ const NARROW = { width: 390, height: 844 };
 /** A picture is for looking at: no test fails because it was taken too early. */
 const SETTLED_MS = 500;
 const TIME_LIMIT_MS = 240_000;
-const PAGES = ["overview", "usage", "tools", "mirror"] as const;
+const PAGES = ["overview", "usage", "tools", "bill"] as const;
 
 interface Look {
   readonly name: string;
@@ -78,7 +78,7 @@ t.test("pictures", { timeout: TIME_LIMIT_MS }, async (t) => {
   }
   const chinese = await enter(browser, day, { ...PLAIN, locale: "zh-CN" });
   if (!(await hasChinese(chinese))) t.comment("no font has Chinese: apt install fonts-noto-cjk");
-  for (const name of ["overview", "mirror"]) await take(chinese, name, picture(`${name}-zh-1280`));
+  for (const name of ["overview", "bill"]) await take(chinese, name, picture(`${name}-zh-1280`));
   await takeForReadme(browser, day, picture);
   await takeEmpty(browser, fresh, day, picture);
   await takeOpened(browser, day, picture);

@@ -9,8 +9,8 @@ import { LinkNotice } from "./components/link-notice.tsx";
 import { Shortcuts } from "./components/shortcuts.tsx";
 import { type Frame, FrameContext, type PageProps } from "./frame.tsx";
 import { isStopped, type LiveState } from "./live/live.ts";
+import { BillPage } from "./pages/bill.tsx";
 import { EventsPage } from "./pages/events.tsx";
-import { MirrorPage } from "./pages/mirror.tsx";
 import { OverviewPage } from "./pages/overview.tsx";
 import { ToolsPage } from "./pages/tools.tsx";
 import { UsagePage } from "./pages/usage.tsx";
@@ -20,7 +20,7 @@ const PAGE_OF = {
   overview: OverviewPage,
   usage: UsagePage,
   tools: ToolsPage,
-  mirror: MirrorPage,
+  bill: BillPage,
   events: EventsPage,
 } as const satisfies Record<PageName, (props: PageProps) => unknown>;
 
@@ -50,7 +50,7 @@ export function App({ frame }: { readonly frame: Frame }) {
         <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
         <main id="main" ref={main} tabIndex={-1}>
           <LinkNotice state={state} />
-          {shut ? null : <Banners now={now} brief={route.page !== "overview" && route.page !== "mirror"} />}
+          {shut ? null : <Banners now={now} brief={route.page !== "overview" && route.page !== "bill"} />}
           {shut ? null : <Page key={route.page} state={state} query={route.query} setQuery={setQuery} />}
         </main>
         <Footer now={now} />

@@ -1,4 +1,4 @@
-export const PAGES = ["overview", "usage", "tools", "mirror", "events"] as const;
+export const PAGES = ["overview", "usage", "tools", "bill", "events"] as const;
 export type PageName = (typeof PAGES)[number];
 
 /** Where in the page one is: #/usage?by=model. In the fragment, so that reload, back and a bookmark work. */

@@ -147,7 +147,7 @@ function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
         <span>
           <Text id="banner.alarm.ack" values={{ gateway: alarm.gateway }} />
         </span>
-        <a href={hrefOf("mirror")}>{t("banner.alarm.look")}</a>
+        <a href={hrefOf("bill")}>{t("banner.alarm.look")}</a>
       </p>
     </Banner>
   );

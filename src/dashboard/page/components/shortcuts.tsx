@@ -8,7 +8,7 @@ const LETTERS: Readonly<Record<PageName, string>> = {
   overview: "o",
   usage: "u",
   tools: "t",
-  mirror: "b",
+  bill: "b",
   events: "e",
 };
 

@@ -4,23 +4,23 @@ import { factorInWords } from "../../components/record-facts-table.tsx";
 import { TableWrap } from "../../components/table-wrap.tsx";
 import { Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
-import { isOtherPrice, kindPrices } from "./mirror-state.ts";
+import { isOtherPrice, kindPrices } from "./state.ts";
 
 type Of<T> = T & { readonly gateway: string };
 
 /** What we reckon against what was charged, and how the operator's prices differ from the list. */
-export function MirrorMoney({ reports }: { readonly reports: readonly MirrorReport[] }) {
+export function CostPanel({ reports }: { readonly reports: readonly MirrorReport[] }) {
   const { t } = useFrame();
   const tools = reports.flatMap(({ gateway, tools: all }) => all.map((one) => ({ ...one, gateway })));
   const models = reports.flatMap(({ gateway, models: all }) => all.map((one) => ({ ...one, gateway })));
   const several = reports.length > 1;
   return (
-    <section class="panel" aria-labelledby="mirror-money">
+    <section class="panel" aria-labelledby="bill-money">
       <header>
-        <h2 id="mirror-money">{t("mirror.money")}</h2>
+        <h2 id="bill-money">{t("bill.money")}</h2>
       </header>
       {tools.length === 0 ? (
-        <p class="empty">{t("mirror.money.empty")}</p>
+        <p class="empty">{t("bill.money.empty")}</p>
       ) : (
         <Tools tools={tools} several={several} />
       )}
@@ -35,21 +35,21 @@ function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; r
   const suspected = tools.some((tool) => tool.suspected > 0);
   return (
     <TableWrap>
-      <table class="data mirror-named">
-        <caption class="visually-hidden">{t("mirror.money.tools")}</caption>
+      <table class="data bill-named">
+        <caption class="visually-hidden">{t("bill.money.tools")}</caption>
         <thead>
           <tr>
-            <th scope="col">{t("mirror.tool")}</th>
-            {several ? <th scope="col">{t("mirror.keys.gateway")}</th> : null}
-            <Num head={t("mirror.requests")} />
+            <th scope="col">{t("bill.tool")}</th>
+            {several ? <th scope="col">{t("bill.keys.gateway")}</th> : null}
+            <Num head={t("bill.requests")} />
             <Num head={t("mirror.ours")} />
             <Num head={t("mirror.theirs")} />
-            <Num head={t("mirror.difference")} />
-            <Num head={t("mirror.factor")} />
-            {foreign ? <Num head={t("mirror.foreign")} /> : null}
-            {foreign ? <Num head={t("mirror.foreign.money")} /> : null}
-            {suspected ? <Num head={t("mirror.suspected")} /> : null}
-            {suspected ? <Num head={t("mirror.suspected.money")} /> : null}
+            <Num head={t("bill.difference")} />
+            <Num head={t("bill.factor")} />
+            {foreign ? <Num head={t("bill.foreign")} /> : null}
+            {foreign ? <Num head={t("bill.foreign.money")} /> : null}
+            {suspected ? <Num head={t("bill.suspected")} /> : null}
+            {suspected ? <Num head={t("bill.suspected.money")} /> : null}
           </tr>
         </thead>
         <tbody>
@@ -121,17 +121,17 @@ function Models({
   const { t } = useFrame();
   return (
     <>
-      <h3 class="panel-part">{t("mirror.models")}</h3>
+      <h3 class="panel-part">{t("bill.models")}</h3>
       <TableWrap>
-        <table class="data mirror-named">
-          <caption class="visually-hidden">{t("mirror.models")}</caption>
+        <table class="data bill-named">
+          <caption class="visually-hidden">{t("bill.models")}</caption>
           <thead>
             <tr>
-              <th scope="col">{t("mirror.model")}</th>
-              {several ? <th scope="col">{t("mirror.keys.gateway")}</th> : null}
-              <Num head={t("mirror.requests")} />
-              <Num head={t("mirror.factor")} />
-              <Num head={t("mirror.multiplier")} />
+              <th scope="col">{t("bill.model")}</th>
+              {several ? <th scope="col">{t("bill.keys.gateway")}</th> : null}
+              <Num head={t("bill.requests")} />
+              <Num head={t("bill.factor")} />
+              <Num head={t("bill.multiplier")} />
             </tr>
           </thead>
           <tbody>
@@ -155,7 +155,7 @@ function Models({
       </TableWrap>
       {models.some((model) => isOtherPrice(model.factor) || kindPrices(model).length > 0) ? (
         <p class="panel-part muted small">
-          <Text id="mirror.price.next" />
+          <Text id="bill.price.next" />
         </p>
       ) : null}
     </>
@@ -173,14 +173,14 @@ function Price({ model }: { readonly model: ModelFactor }) {
       {kinds.length === 0 ? (
         <OnePrice factor={Object.values(explanation?.factors ?? {})[0] ?? factor} />
       ) : (
-        <strong title={t("mirror.price.kinds", { n: explanation?.explained ?? 0 })}>
+        <strong title={t("bill.price.kinds", { n: explanation?.explained ?? 0 })}>
           ≠ {kinds.map(([kind, one]) => `${t(KIND_NAMES[kind])} ${factorInWords(one)}`).join(", ")}
         </strong>
       )}
       {left === 0 ? null : (
         <>
           {" "}
-          <span class="muted">{t("mirror.price.unexplained", { money: dollars(left) })}</span>
+          <span class="muted">{t("bill.price.unexplained", { money: dollars(left) })}</span>
         </>
       )}
     </>
@@ -196,10 +196,10 @@ const KIND_NAMES = {
 
 function OnePrice({ factor }: { readonly factor: number | null }) {
   const { t } = useFrame();
-  if (factor === null) return <span class="muted">{t("mirror.price.unknown")}</span>;
-  if (!isOtherPrice(factor)) return <span class="muted">{t("mirror.price.same")}</span>;
+  if (factor === null) return <span class="muted">{t("bill.price.unknown")}</span>;
+  if (!isOtherPrice(factor)) return <span class="muted">{t("bill.price.same")}</span>;
   return (
-    <strong title={t("mirror.price.other", { factor: factorInWords(factor) })}>
+    <strong title={t("bill.price.other", { factor: factorInWords(factor) })}>
       ≠ {factorInWords(factor)}
     </strong>
   );
@@ -208,12 +208,12 @@ function OnePrice({ factor }: { readonly factor: number | null }) {
 function Multiplier({ model }: { readonly model: ModelFactor }) {
   const { t } = useFrame();
   const { multiplier, multiplier_here: here } = model;
-  const theirs = multiplier === null ? t("mirror.multiplier.other") : factorInWords(multiplier);
+  const theirs = multiplier === null ? t("bill.multiplier.other") : factorInWords(multiplier);
   if (here === null) return <>{theirs}</>;
   return (
     <>
       <strong>≠ {theirs}</strong>{" "}
-      <span class="muted">{t("mirror.multiplier.here", { factor: factorInWords(here) })}</span>
+      <span class="muted">{t("bill.multiplier.here", { factor: factorInWords(here) })}</span>
     </>
   );
 }

@@ -9,14 +9,9 @@ import {
 } from "../../src/dashboard/page/components/record-pages.ts";
 import { verdictInWords } from "../../src/dashboard/page/components/record-verdict.ts";
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
-import { daysOf, layersOfDays } from "../../src/dashboard/page/pages/mirror/mirror-days.ts";
-import { cellsOf } from "../../src/dashboard/page/pages/mirror/mirror-diff-cells.ts";
-import {
-  billOf,
-  headlineOf,
-  kindPrices,
-  standingOf,
-} from "../../src/dashboard/page/pages/mirror/mirror-state.ts";
+import { daysOf, layersOfDays } from "../../src/dashboard/page/pages/bill/days.ts";
+import { cellsOf } from "../../src/dashboard/page/pages/bill/diff-cells.ts";
+import { billOf, headlineOf, kindPrices, standingOf } from "../../src/dashboard/page/pages/bill/state.ts";
 import { binWords, nameInWords } from "../../src/dashboard/page/pages/usage/usage-labels.ts";
 import { belongs, chartQuery, recordsQuery } from "../../src/dashboard/page/pages/usage/usage-query.ts";
 import { FIRST_VIEW, withFilter } from "../../src/dashboard/page/pages/usage/usage-view.ts";

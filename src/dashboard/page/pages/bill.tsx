@@ -5,19 +5,19 @@ import { Text } from "../components/text.tsx";
 import { type PageProps, useFrame } from "../frame.tsx";
 import { useAnswer } from "../use-answer.ts";
 import { useTime } from "../use-time.ts";
-import { MirrorConsole } from "./mirror/mirror-console.tsx";
-import { MirrorDiff } from "./mirror/mirror-diff.tsx";
-import { MirrorKeys } from "./mirror/mirror-keys.tsx";
-import { MirrorModels } from "./mirror/mirror-models.tsx";
-import { MirrorMoney } from "./mirror/mirror-money.tsx";
-import { billOf, standingOf } from "./mirror/mirror-state.ts";
-import { MirrorTime } from "./mirror/mirror-time.tsx";
+import { ConsolePanel } from "./bill/console.tsx";
+import { RowsToCheck } from "./bill/diff.tsx";
+import { ConsoleKeys } from "./bill/keys.tsx";
+import { GatewayModels } from "./bill/models.tsx";
+import { CostPanel } from "./bill/money.tsx";
+import { billOf, standingOf } from "./bill/state.ts";
+import { VerdictsByDay } from "./bill/time.tsx";
 
 /** A sync may be running: the page asks for its results at intervals. */
 const AGAIN_MS = 15_000;
 
 /** Whether our log and the console's agree. The alarm is above, on every page. */
-export function MirrorPage({ state }: PageProps) {
+export function BillPage({ state }: PageProps) {
   const { t, client, live } = useFrame();
   const { value, failure, busy, again } = useAnswer(
     (signal) => client.get("/api/mirror", undefined, signal),
@@ -29,10 +29,10 @@ export function MirrorPage({ state }: PageProps) {
   const now = useTime(10_000);
   return (
     <>
-      <h1>{t("mirror.title")}</h1>
+      <h1>{t("bill.title")}</h1>
       {failure === null ? null : (
         <p class="notice" role="alert">
-          {t("mirror.failed", { why: failure })}{" "}
+          {t("bill.failed", { why: failure })}{" "}
           <button type="button" class="plain" onClick={again}>
             {t("frame.again")}
           </button>
@@ -45,16 +45,16 @@ export function MirrorPage({ state }: PageProps) {
       ) : (
         <>
           <BillSentence reports={value.reports} />
-          <MirrorDiff rows={value.diff} blind={!value.reports.every(isSeen)} now={now} />
-          <MirrorMoney reports={value.reports} />
-          <MirrorTime days={value.over_time} reports={value.reports} />
+          <RowsToCheck rows={value.diff} blind={!value.reports.every(isSeen)} now={now} />
+          <CostPanel reports={value.reports} />
+          <VerdictsByDay days={value.over_time} reports={value.reports} />
           {value.reports.map((report) => (
-            <MirrorConsole key={report.gateway} report={report} now={now} />
+            <ConsolePanel key={report.gateway} report={report} now={now} />
           ))}
-          <MirrorKeys keys={value.keys} problems={value.keys_problems} now={now} />
+          <ConsoleKeys keys={value.keys} problems={value.keys_problems} now={now} />
         </>
       )}
-      {value === null ? null : <MirrorModels tools={state.now?.status.tools ?? []} />}
+      {value === null ? null : <GatewayModels tools={state.now?.status.tools ?? []} />}
       <BlindSpots reports={value?.reports ?? []} />
     </>
   );
@@ -73,8 +73,8 @@ function BillSentence({ reports }: { readonly reports: readonly MirrorReport[] }
   return (
     <p class="bill-sentence">
       {isKnown
-        ? t("mirror.bill", { ...values, billed: dollars(theirs), expected: dollars(ours) })
-        : t("mirror.bill.rows", values)}
+        ? t("bill.sentence", { ...values, billed: dollars(theirs), expected: dollars(ours) })
+        : t("bill.sentence.rows", values)}
     </p>
   );
 }
@@ -88,8 +88,8 @@ function BlindSpots({ reports }: { readonly reports: readonly MirrorReport[] }) 
   if (blind.length === 0) return null;
   return (
     <section class="muted small" aria-labelledby="blind-spots">
-      <h2 id="blind-spots">{t("mirror.blind")}</h2>
-      <ul class="mirror-blind">
+      <h2 id="blind-spots">{t("bill.blind")}</h2>
+      <ul class="bill-blind">
         {blind.map((what) => (
           <li key={what}>{what}</li>
         ))}
@@ -108,17 +108,17 @@ function NoConsole({ isConfigured }: { readonly isConfigured: boolean }) {
   if (isConfigured) {
     return (
       <p class="notice">
-        <Text id="mirror.unreadable" />
+        <Text id="bill.unreadable" />
       </p>
     );
   }
   return (
     <section class="notice">
-      <h2>{t("mirror.none.title")}</h2>
-      <p>{t("mirror.none.text")}</p>
+      <h2>{t("bill.none.title")}</h2>
+      <p>{t("bill.none.text")}</p>
       <pre class="snippet">{EXAMPLE}</pre>
       <p>
-        <Text id="mirror.none.then" />
+        <Text id="bill.none.then" />
       </p>
     </section>
   );

@@ -4,7 +4,7 @@ import { differing, type FactName } from "../../components/record-facts.ts";
 import { FactsTable } from "../../components/record-facts-table.tsx";
 import { verdictInWords } from "../../components/record-verdict.ts";
 import { useFrame } from "../../frame.tsx";
-import { cellsOf, type DiffCells, keyOf } from "./mirror-diff-cells.ts";
+import { cellsOf, type DiffCells, keyOf } from "./diff-cells.ts";
 
 interface DiffProps {
   readonly rows: readonly ComparedRow[];
@@ -19,19 +19,19 @@ const MOST = 500;
 const FIRST = 8;
 
 /** Rows that deserve a look, ours above theirs, foreign ones first. */
-export function MirrorDiff({ rows, blind, now }: DiffProps) {
+export function RowsToCheck({ rows, blind, now }: DiffProps) {
   const { t } = useFrame();
   const [shown, setShown] = useState(FIRST);
   return (
-    <section class="panel" aria-labelledby="mirror-diff">
+    <section class="panel" aria-labelledby="bill-diff">
       <header>
-        <h2 id="mirror-diff">{t("mirror.diff")}</h2>
+        <h2 id="bill-diff">{t("bill.diff")}</h2>
       </header>
       {rows.length === 0 ? (
-        <p class="empty">{t(blind ? "mirror.diff.blind" : "mirror.diff.empty")}</p>
+        <p class="empty">{t(blind ? "bill.diff.blind" : "bill.diff.empty")}</p>
       ) : (
         <div class="table-wrap">
-          <table class="data mirror-diff">
+          <table class="data bill-diff">
             <DiffHead />
             {rows.slice(0, shown).map((row) => (
               <DiffPair key={keyOf(row)} compared={row} now={now} />
@@ -41,10 +41,10 @@ export function MirrorDiff({ rows, blind, now }: DiffProps) {
       )}
       {rows.length > shown ? (
         <button type="button" class="quiet" onClick={() => setShown(rows.length)}>
-          {t("mirror.diff.rest", { n: rows.length - shown })}
+          {t("bill.diff.rest", { n: rows.length - shown })}
         </button>
       ) : null}
-      {rows.length >= MOST ? <p class="panel-part muted">{t("mirror.diff.most", { n: MOST })}</p> : null}
+      {rows.length >= MOST ? <p class="panel-part muted">{t("bill.diff.most", { n: MOST })}</p> : null}
     </section>
   );
 }
@@ -54,22 +54,22 @@ function DiffHead() {
   return (
     <thead>
       <tr>
-        <th scope="col">{t("mirror.diff.verdict")}</th>
-        <th scope="col">{t("mirror.diff.side")}</th>
-        <th scope="col">{t("mirror.diff.time")}</th>
-        <th scope="col">{t("mirror.diff.who")}</th>
-        <th scope="col">{t("mirror.model")}</th>
+        <th scope="col">{t("bill.diff.verdict")}</th>
+        <th scope="col">{t("bill.diff.side")}</th>
+        <th scope="col">{t("bill.diff.time")}</th>
+        <th scope="col">{t("bill.diff.who")}</th>
+        <th scope="col">{t("bill.model")}</th>
         <th scope="col" class="num">
           {t("mirror.fact.input")}
         </th>
         <th scope="col" class="num">
-          {t("mirror.diff.cache")}
+          {t("bill.diff.cache")}
         </th>
         <th scope="col" class="num">
           {t("mirror.fact.output")}
         </th>
         <th scope="col" class="num">
-          {t("mirror.diff.money")}
+          {t("bill.diff.money")}
         </th>
       </tr>
     </thead>
@@ -91,22 +91,17 @@ function DiffPair({ compared, now }: { readonly compared: ComparedRow; readonly 
             {verdictInWords(compared, t)}
           </span>
         </th>
-        <Side side={t("mirror.ours")} cells={ours} marks={ourMarks} absent={t("mirror.diff.absent.ours")} />
+        <Side side={t("mirror.ours")} cells={ours} marks={ourMarks} absent={t("bill.diff.absent.ours")} />
       </tr>
       <tr>
-        <Side
-          side={t("mirror.theirs")}
-          cells={theirs}
-          marks={marks}
-          absent={t("mirror.diff.absent.theirs")}
-        />
+        <Side side={t("mirror.theirs")} cells={theirs} marks={marks} absent={t("bill.diff.absent.theirs")} />
       </tr>
-      <tr class="mirror-reason">
+      <tr class="bill-reason">
         <td colSpan={9}>
-          <div class="mirror-said">
+          <div class="bill-said">
             {compared.reason}{" "}
             <button type="button" class="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
-              {t("mirror.diff.open")}
+              {t("bill.diff.open")}
             </button>
             {open ? <FactsTable compared={compared} /> : null}
           </div>
@@ -144,9 +139,9 @@ function Side({ side, cells, marks, absent }: SideProps) {
       <td class="who">{cells.who}</td>
       <td class="model">{cells.model}</td>
       <Marked label={t("mirror.fact.input")} text={cells.input} differs={marks.has("input")} />
-      <Marked label={t("mirror.diff.cache")} text={cells.cache} differs={isCache} />
+      <Marked label={t("bill.diff.cache")} text={cells.cache} differs={isCache} />
       <Marked label={t("mirror.fact.output")} text={cells.output} differs={marks.has("output")} />
-      <Marked label={t("mirror.diff.money")} text={cells.money} differs={marks.has("billed")} />
+      <Marked label={t("bill.diff.money")} text={cells.money} differs={marks.has("billed")} />
     </>
   );
 }

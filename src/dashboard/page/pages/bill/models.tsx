@@ -5,16 +5,16 @@ import { useFrame } from "../../frame.tsx";
 import { Failed, wordsOf } from "../../live/failed.ts";
 
 /** The gateway's model list, as each tool's key sees it. Only when asked: it costs the gateway a request. */
-export function MirrorModels({ tools }: { readonly tools: readonly ToolStatus[] }) {
+export function GatewayModels({ tools }: { readonly tools: readonly ToolStatus[] }) {
   const { t } = useFrame();
   if (tools.length === 0) return null;
   return (
-    <section class="panel" aria-labelledby="mirror-models">
+    <section class="panel" aria-labelledby="bill-models">
       <header>
-        <h2 id="mirror-models">{t("mirror.list.models")}</h2>
-        <span class="muted small">{t("mirror.list.hint")}</span>
+        <h2 id="bill-models">{t("bill.list.models")}</h2>
+        <span class="muted small">{t("bill.list.hint")}</span>
       </header>
-      <div class="body mirror-asked">
+      <div class="body bill-asked">
         {tools.map(({ name }) => (
           <ToolModelList key={name} tool={name} />
         ))}
@@ -42,12 +42,12 @@ function ToolModelList({ tool }: { readonly tool: string }) {
     }
   };
   return (
-    <div class="mirror-models" aria-live="polite">
+    <div class="bill-models" aria-live="polite">
       {asked.state === "listed" ? (
         <ModelList tool={tool} models={asked.models} />
       ) : (
         <button type="button" class="plain" disabled={asked.state === "busy"} onClick={() => void ask()}>
-          {asked.state === "busy" ? t("frame.loading") : t("mirror.list.ask", { tool })}
+          {asked.state === "busy" ? t("frame.loading") : t("bill.list.ask", { tool })}
         </button>
       )}
       {asked.state === "failed" ? <p>{t("frame.failed", { why: asked.why })}</p> : null}
@@ -61,19 +61,19 @@ function ModelList({ tool, models }: { readonly tool: string; readonly models: M
   if (problem !== null) {
     return (
       <p>
-        {t("mirror.list.problem", { tool, why: problem.why })}{" "}
+        {t("bill.list.problem", { tool, why: problem.why })}{" "}
         {problem.next === null ? null : <code>{problem.next}</code>}
       </p>
     );
   }
-  if (models === null || models.models.length === 0) return <p>{t("mirror.list.none", { tool })}</p>;
+  if (models === null || models.models.length === 0) return <p>{t("bill.list.none", { tool })}</p>;
   return (
     <>
-      <h3>{t("mirror.list.count", { tool, n: models.models.length })}</h3>
-      <ul class="mirror-model-names">
+      <h3>{t("bill.list.count", { tool, n: models.models.length })}</h3>
+      <ul class="bill-model-names">
         {models.models.map(({ id, in_group: isAllowed }) => (
           <li key={id} class={isAllowed ? undefined : "muted"}>
-            <code>{id}</code> {isAllowed ? null : t("mirror.list.not-in-group")}
+            <code>{id}</code> {isAllowed ? null : t("bill.list.not-in-group")}
           </li>
         ))}
       </ul>

@@ -8,7 +8,7 @@ import { Swatch } from "../../components/chart-swatch.tsx";
 import { useFrame } from "../../frame.tsx";
 import { binWords, ownZone } from "../usage/usage-labels.ts";
 import { UsageNumbers } from "../usage/usage-numbers.tsx";
-import { DAY_VERDICTS, type DayVerdict, daysOf, layersOfDays } from "./mirror-days.ts";
+import { DAY_VERDICTS, type DayVerdict, daysOf, layersOfDays } from "./days.ts";
 
 /** Of the chart's height: a foreign row must not vanish beside hundreds that matched. */
 const LEAST = 0.025;
@@ -19,15 +19,15 @@ interface TimeProps {
 }
 
 /** How comparing came out, day by day. */
-export function MirrorTime({ days, reports }: TimeProps) {
+export function VerdictsByDay({ days, reports }: TimeProps) {
   const { t } = useFrame();
   return (
-    <section class="panel" aria-labelledby="mirror-time">
+    <section class="panel" aria-labelledby="bill-time">
       <header>
-        <h2 id="mirror-time">{t("mirror.time")}</h2>
+        <h2 id="bill-time">{t("bill.time")}</h2>
       </header>
       {days.length === 0 ? (
-        <p class="empty">{t("mirror.time.empty")}</p>
+        <p class="empty">{t("bill.time.empty")}</p>
       ) : (
         reports.map(({ gateway }) => (
           <GatewayTime
@@ -52,26 +52,26 @@ function GatewayTime({
   const bins = useMemo(() => daysOf(days, clock()), [days, clock]);
   const layers = useMemo(() => layersOfDays(days, bins), [days, bins]);
   const words = useMemo(() => binWords(bins, "day", language, ownZone()), [bins, language]);
-  const nameOf = ({ name }: Layer) => t(`mirror.day.${verdictOf(name)}`);
+  const nameOf = ({ name }: Layer) => t(`bill.day.${verdictOf(name)}`);
   return (
     <div class="body stack">
       {gateway === null ? null : <h3>{gateway}</h3>}
       {layers.length === 0 ? (
-        <p class="muted">{t("mirror.time.empty")}</p>
+        <p class="muted">{t("bill.time.empty")}</p>
       ) : (
         <>
           <Chart
             count={bins.length}
             layers={layers}
             chosen={null}
-            label={t("mirror.time.label")}
+            label={t("bill.time.label")}
             tick={words.tick}
             title={words.title}
             amount={exact}
             nameOf={nameOf}
             paint={paintOf}
             least={LEAST}
-            total={t("mirror.time.total")}
+            total={t("bill.time.total")}
             onChoose={null}
           />
           <ul class="legend">

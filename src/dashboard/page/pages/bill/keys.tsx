@@ -15,39 +15,39 @@ interface KeysProps {
 }
 
 /** The console's key list beside the tools that hold each key here. */
-export function MirrorKeys({ keys, problems, now }: KeysProps) {
+export function ConsoleKeys({ keys, problems, now }: KeysProps) {
   const { t } = useFrame();
   const several = keys.some(({ gateway }) => gateway !== keys[0]?.gateway);
   return (
-    <section class="panel" aria-labelledby="mirror-keys">
+    <section class="panel" aria-labelledby="bill-keys">
       <header>
-        <h2 id="mirror-keys">{t("mirror.keys")}</h2>
+        <h2 id="bill-keys">{t("bill.keys")}</h2>
       </header>
       {problems.map(({ gateway, why, next }) => (
         <p class="panel-part" key={gateway}>
-          {t("mirror.keys.problem", { gateway, why })} {next === null ? null : <code>{next}</code>}
+          {t("bill.keys.problem", { gateway, why })} {next === null ? null : <code>{next}</code>}
         </p>
       ))}
       {keys.length === 0 ? (
-        problems.length === 0 && <p class="empty">{t("mirror.keys.empty")}</p>
+        problems.length === 0 && <p class="empty">{t("bill.keys.empty")}</p>
       ) : (
         <TableWrap>
-          <table class="data mirror-keys">
+          <table class="data bill-keys">
             <thead>
               <tr>
-                <th scope="col">{t("mirror.keys.name")}</th>
-                {several ? <th scope="col">{t("mirror.keys.gateway")}</th> : null}
-                <th scope="col">{t("mirror.keys.key")}</th>
-                <th scope="col">{t("mirror.keys.tool")}</th>
-                <th scope="col">{t("mirror.keys.state")}</th>
-                <th scope="col">{t("mirror.keys.group")}</th>
+                <th scope="col">{t("bill.keys.name")}</th>
+                {several ? <th scope="col">{t("bill.keys.gateway")}</th> : null}
+                <th scope="col">{t("bill.keys.key")}</th>
+                <th scope="col">{t("bill.keys.tool")}</th>
+                <th scope="col">{t("bill.keys.state")}</th>
+                <th scope="col">{t("bill.keys.group")}</th>
                 <th scope="col" class="num">
-                  {t("mirror.keys.quota")}
+                  {t("bill.keys.quota")}
                 </th>
-                <th scope="col">{t("mirror.keys.windows")}</th>
-                <th scope="col">{t("mirror.keys.expires")}</th>
-                <th scope="col">{t("mirror.keys.last-use")}</th>
-                <th scope="col">{t("mirror.keys.as-of")}</th>
+                <th scope="col">{t("bill.keys.windows")}</th>
+                <th scope="col">{t("bill.keys.expires")}</th>
+                <th scope="col">{t("bill.keys.last-use")}</th>
+                <th scope="col">{t("bill.keys.as-of")}</th>
               </tr>
             </thead>
             <tbody>
@@ -77,14 +77,14 @@ function KeyLine({ each, several, now }: LineProps) {
       <td>{each.key === null ? "–" : <code>{each.key}</code>}</td>
       <td>
         {each.tools.length === 0 ? (
-          <span class="muted">{t("mirror.keys.not-held")}</span>
+          <span class="muted">{t("bill.keys.not-held")}</span>
         ) : (
           each.tools.join(", ")
         )}
       </td>
       <td>
         <span class="state" data-state={each.state}>
-          {t(`mirror.keys.state.${each.state}`)}
+          {t(`bill.keys.state.${each.state}`)}
         </span>
       </td>
       <td>
@@ -108,7 +108,7 @@ function KeyLine({ each, several, now }: LineProps) {
 
 function quotaOf({ quota, unlimited, quota_used: used }: KeyReport, t: Translate): string {
   if (quota === null) {
-    const without = t(unlimited ? "mirror.keys.unlimited" : "mirror.keys.state.unknown");
+    const without = t(unlimited ? "bill.keys.unlimited" : "bill.keys.state.unknown");
     return used === null ? without : `${dollars(used)} / ${without}`;
   }
   const figures = consoleFigures(used, quota);
