@@ -2,7 +2,7 @@
 // `npm run tap -- test/core` a folder. Options of tap may follow. At the end it prints the seconds of each file.
 //
 // There are two suites. Without --long: all files but those named *.long.test.ts. With it: those, and the files that repeat
-// more there (they import doubles/effort.ts).
+// more there (they import doubles/effort.ts). With --checks the linter and the types are checked, too, beside the tests.
 //
 // Starting a process takes longer than most test files run. So up to sixteen files share a process, which runs them one after
 // the other (run-files.mjs). The processes are started here and not by tap, whose loaders (for coverage and mocks) cost each of
@@ -32,7 +32,9 @@ const FILES_PER_PROCESS = 16;
 /** Of a process. No test needs it; one that hangs ends all the same. */
 const TIMEOUT_SECONDS = "1800";
 const LONG = process.argv.includes("--long");
-const TAP = join(ROOT, "node_modules/.bin/tap");
+const CHECKS = process.argv.includes("--checks");
+const BIN = join(ROOT, "node_modules/.bin");
+const TAP = join(BIN, "tap");
 
 /**
  * These folders have the longest files. They come first, so that no long file runs alone at the end, and their files share
@@ -139,34 +141,50 @@ function linkProgram() {
   symlinkSync(join(ROOT, "dist", "cli", "main.js"), join(bin, "keybearer"));
 }
 
-/** Starts programs one after the other, as long as there are any. What each prints is in the file beside it. */
-async function runLane(programs) {
+/** Starts jobs one after the other, as long as there are any. What each prints is in its file. */
+async function runLane(jobs) {
   const ended = [];
-  for (const program of programs) {
-    const file = program.replace(/js$/, "tap");
+  for (const { name, command, args, file } of jobs) {
     const output = openSync(file, "w");
     const begun = performance.now();
-    const child = spawn(process.execPath, [...SOURCE_MAPS, program], {
-      cwd: ROOT,
-      env,
-      stdio: ["ignore", output, "inherit"],
-    });
+    const child = spawn(command, args, { cwd: ROOT, env, stdio: ["ignore", output, "inherit"] });
     const [code, signal] = await once(child, "close");
     closeSync(output);
     if (signal !== null) appendFileSync(file, `\nBail out! the process was ended by ${signal}\n`);
     const seconds = ((performance.now() - begun) / 1000).toFixed(1).padStart(6);
-    process.stdout.write(`${code === 0 ? "ok    " : "FAILED"} ${seconds} s  ${basename(program, ".js")}\n`);
+    process.stdout.write(`${code === 0 ? "ok    " : "FAILED"} ${seconds} s  ${name}\n`);
     ended.push({ file, ok: code === 0 });
   }
   return ended;
 }
 
+function testJob(program) {
+  return {
+    name: basename(program, ".js"),
+    command: process.execPath,
+    args: [...SOURCE_MAPS, program],
+    file: program.replace(/js$/, "tap"),
+  };
+}
+
+/** The compiler uses one core only, so these run beside the tests. */
+function checkJobs(folder) {
+  return [
+    { name: "types", command: "tsc", args: ["-p", "test", "--noEmit"] },
+    { name: "lint", command: "biome", args: ["check", "."] },
+    { name: "types-of-the-page", command: "tsc", args: ["-p", "src/dashboard/page"] },
+  ].map((job) => ({ ...job, command: join(BIN, job.command), file: join(folder, `${job.name}.txt`) }));
+}
+
 /** Reports what failed, what was skipped and why, and how many tests there were. Returns the exit code. */
 function report(ended) {
   const failed = ended.filter(({ ok }) => !ok).map(({ file }) => file);
-  if (failed.length > 0) spawnSync(TAP, ["--reporter=min", ...failed], { cwd: ROOT, stdio: "inherit" });
+  const isTest = (file) => file.endsWith(".tap");
+  const failedTests = failed.filter(isTest);
+  if (failedTests.length > 0)
+    spawnSync(TAP, ["--reporter=min", ...failedTests], { cwd: ROOT, stdio: "inherit" });
   const counts = { pass: 0, fail: 0, skip: 0 };
-  for (const { file } of ended) {
+  for (const { file } of ended.filter((each) => isTest(each.file))) {
     const text = readFileSync(file, "utf8");
     for (const [, title, reason] of text.matchAll(/^ *ok \d+ - (.*) # SKIP (.*)$/gm))
       process.stdout.write(`skipped: ${title}: ${reason}\n`);
@@ -176,6 +194,8 @@ function report(ended) {
       if (name in counts) counts[name] += Number(count);
   }
   process.stdout.write(`${counts.pass} passed, ${counts.fail} failed, ${counts.skip} skipped\n`);
+  // Last, where they are seen.
+  for (const file of failed.filter((each) => !isTest(each))) process.stdout.write(readFileSync(file, "utf8"));
   return failed.length === 0 ? 0 : 1;
 }
 
@@ -191,7 +211,7 @@ function printTimes(times) {
     process.stdout.write(`${seconds.toFixed(1).padStart(7)} s ${cpu.toFixed(1).padStart(6)} CPU  ${file}\n`);
 }
 
-const args = process.argv.slice(2).filter((arg) => arg !== "--long");
+const args = process.argv.slice(2).filter((arg) => arg !== "--long" && arg !== "--checks");
 const named = args.filter((arg) => !arg.startsWith("-")).map((path) => relative(ROOT, resolve(path)));
 const options = args.filter((arg) => arg.startsWith("-"));
 // A file that is named runs, whichever suite it belongs to.
@@ -224,7 +244,7 @@ if (options.length > 0) {
   process.exitCode = status ?? 1;
 } else {
   // Tests wait now and then, so one process more than there are cores keeps the cores busy.
-  const queue = programs.values();
+  const queue = [...(CHECKS ? checkJobs(folder) : []), ...programs.map(testJob)].values();
   const lanes = Array.from({ length: availableParallelism() + 1 }, () => runLane(queue));
   const ended = (await Promise.all(lanes)).flat();
   printTimes(times);
