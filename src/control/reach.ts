@@ -120,6 +120,7 @@ export const REACH: Readonly<Record<string, Reach>> = {
   "POST /trust/:name": "widens",
 
   // Routes of the dashboard. Its two that change something follow the table of its actions.
+  "GET /api/bill": "reads",
   "GET /api/csv": "reads",
   "GET /api/events": "reads",
   "GET /api/history": "reads",

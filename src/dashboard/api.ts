@@ -188,6 +188,20 @@ export interface MirrorAnswer {
   readonly over_time: readonly MirrorDay[];
 }
 
+/** GET /api/bill?month=2026-10, of the daemon's calendar. */
+export interface MonthBill {
+  readonly month: string;
+  readonly since: number;
+  /** Exclusive; in the future for the month that runs. */
+  readonly until: number;
+  /** Of our log. */
+  readonly total: UsageSums;
+  readonly tools: readonly UsageRow[];
+  readonly models: readonly UsageRow[];
+  /** Of the consoles: one for each gateway that lists rows of this month. */
+  readonly consoles: readonly MirrorDay[];
+}
+
 export interface KeysProblem {
   readonly gateway: string;
   readonly why: string;

@@ -24,9 +24,11 @@ import type { PlanDeps } from "./actions/plan.ts";
 import { planAction } from "./actions/plan-action.ts";
 import type { Refusal, WaitingActions } from "./actions/waiting.ts";
 import type {
+  By,
   GroupSettings,
   MirrorAnswer,
   ModelsAnswer,
+  MonthBill,
   PlanAnswer,
   RecordAnswer,
   RunAnswer,
@@ -179,6 +181,8 @@ export class Api {
         return newestEvents(this.#deps.controls(), MAX_EVENTS);
       case "GET /api/mirror":
         return this.#mirror();
+      case "GET /api/bill":
+        return this.#bill(query.get("month") ?? "", signal);
       default:
         throw new HttpError(404, "there is nothing here");
     }
@@ -302,6 +306,29 @@ export class Api {
       over_time: overTime.sort((a, b) => a.day - b.day),
     };
   }
+
+  async #bill(month: string, signal: AbortSignal): Promise<MonthBill> {
+    const { mirror, clock } = this.#deps;
+    const { from, to } = monthOf(month);
+    const usage = (by: By) => {
+      const query = new URLSearchParams({ since: String(from), until: String(to), bin: "month", by });
+      return usageChart(query, this.#reader, clock.now(), signal);
+    };
+    const [tools, models, consoles] = await Promise.all([
+      usage("tool"),
+      usage("model"),
+      mirror.days([{ from, to }]),
+    ]);
+    return {
+      month,
+      since: from,
+      until: to,
+      total: tools.total,
+      tools: tools.rows,
+      models: models.rows,
+      consoles,
+    };
+  }
 }
 
 const REFUSED: Readonly<Record<Refusal, { readonly status: number; readonly text: string }>> = {
@@ -353,6 +380,14 @@ function decode(text: string): string | null {
 
 function bearerToken({ headers }: IncomingMessage): string | null {
   return /^Bearer ([\w-]{1,200})$/.exec(headers.authorization ?? "")?.[1] ?? null;
+}
+
+/** 2026-10, by this machine's calendar. */
+function monthOf(text: string): { readonly from: number; readonly to: number } {
+  const [, year = "", month = ""] = /^(20\d\d)-(0[1-9]|1[0-2])$/.exec(text) ?? [];
+  if (year === "") throw new HttpError(400, "month is a year and a month, such as 2026-10");
+  const first = (next: number) => new Date(Number(year), Number(month) - 1 + next).getTime();
+  return { from: first(0), to: first(1) };
 }
 
 /** The last days of this machine's calendar, up to and including today. */

@@ -164,10 +164,10 @@ export async function needsSession(
   }
   t.notMatch(page.url(), /code=/, "not even one that is worthless stays in the address");
   const statuses =
-    await page.evaluate(`Promise.all(["now", "events", "usage", "records", "csv", "tools", "mirror"]
+    await page.evaluate(`Promise.all(["now", "events", "usage", "records", "csv", "tools", "mirror", "bill?month=2026-10"]
     .map((name) => fetch("/api/" + name).then(({ status }) => status)))`);
-  t.strictSame(statuses, Array(7).fill(401), "without a token there is nothing");
-  await until("all is said", () => watch.complaints.length >= before + 8);
+  t.strictSame(statuses, Array(8).fill(401), "without a token there is nothing");
+  await until("all is said", () => watch.complaints.length >= before + 9);
   t.strictSame(
     watch.complaints.slice(before).filter((line) => !EXPECTED.test(line)),
     [],

@@ -204,7 +204,7 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
   await chat();
 }
 
-export async function mirrors(t: Test, page: Page): Promise<void> {
+export async function showsTheBill(t: Test, page: Page): Promise<void> {
   await show(page, "bill");
   t.match(await page.locator(".bill-sentence").innerText(), /^\d+ of \d+ rows are yours/);
   const first = page.locator("tbody[data-verdict]").first();
@@ -223,6 +223,25 @@ export async function mirrors(t: Test, page: Page): Promise<void> {
   const words = await banner.innerText();
   for (const part of ["codex", "1 request, $0.02", "203.0.113.9", "keybearer tools rotate codex"])
     t.ok(words.includes(part), words);
+}
+
+/** The bill of a month is all that is printed, with the amounts of our log and of the console. */
+export async function printsTheMonth(t: Test, page: Page): Promise<void> {
+  await show(page, "bill");
+  const bill = page.locator(".bill-month");
+  await bill.locator("tbody tr").first().waitFor();
+  const month = await bill.getByLabel("month").inputValue();
+  await page.emulateMedia({ media: "print" });
+  const printed = await page.locator("body").innerText();
+  t.match(printed, new RegExp(`Bill of ${month}`));
+  t.match(printed, /main: the console charged \$\d/);
+  t.match(printed, /\$0\.02 of it is for 1 row that did not pass here/);
+  for (const hidden of ["Rows to check", "What the alarm cannot see", "The console's keys"])
+    t.notMatch(printed, hidden, `${hidden} is not printed`);
+  await page.emulateMedia({ media: "screen" });
+  await bill.getByLabel("month").selectOption({ index: 1 });
+  await page.waitForURL(/#\/bill\?month=20\d\d-\d\d$/);
+  await bill.getByText("0 requests of ours cost").waitFor();
 }
 
 /** What `keybearer confirm` would print for the newest action. */

@@ -17,9 +17,10 @@ import {
   disables,
   filters,
   filtersByEnd,
-  mirrors,
   opens,
   opensRecord,
+  printsTheMonth,
+  showsTheBill,
   WIDE,
 } from "./browser-visit.ts";
 
@@ -54,7 +55,8 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
     await t.test("a tool that is disabled here is refused in its own protocol", (t) =>
       disables(t, scene, page, sdk),
     );
-    await t.test("the foreign row of the mirror comes first, below the alarm", (t) => mirrors(t, page));
+    await t.test("the foreign row comes first on the bill, below the alarm", (t) => showsTheBill(t, page));
+    await t.test("the bill of a month is printed alone", (t) => printsTheMonth(t, page));
   });
   await t.test("markup and bidirectional controls stay text on every page", (t) => staysText(t, scene, page));
   await t.test("keys lead to the pages", (t) => presses(t, page));

@@ -272,6 +272,8 @@ t.test("days without a verdict are shown, too, and problems come first", (t) => 
     foreign_suspected: 0,
     missing: 0,
     other: 0,
+    billed_microdollars: 0,
+    foreign_microdollars: 0,
     ...more,
   });
   const days = [day(14, { matched: 5, foreign_certain: 1 }), day(15, { matched: 2 })];

@@ -6,6 +6,7 @@ import t, { type Test } from "tap";
 import { formatStatus as statusInWords } from "../../src/cli/status.ts";
 import type {
   MirrorAnswer,
+  MonthBill,
   Now,
   PlanAnswer,
   RecordAnswer,
@@ -57,9 +58,17 @@ prices: { priced: { input: 1, output: 2 } }
   return { ...under, gateway, config, chat };
 }
 
-const DATA = ["now", "events", "usage", "records", "csv", "tools", "models?tool=codex", "mirror"].map(
-  (name) => `/api/${name}`,
-);
+const DATA = [
+  "now",
+  "events",
+  "usage",
+  "records",
+  "csv",
+  "tools",
+  "models?tool=codex",
+  "mirror",
+  "bill?month=2026-10",
+].map((name) => `/api/${name}`);
 
 t.test("every answer has the security headers, and no other file is served", async (t) => {
   const { paths } = await start(t);
@@ -355,6 +364,15 @@ t.test("a tool is disabled and enabled, and no answer contains a key or hash", a
     over_time: [],
   });
   t.equal((await get("/api/models?tool=nobody")).status, 404);
+  const month = new Date(NOON.now()).toISOString().slice(0, 7);
+  t.match((await get(`/api/bill?month=${month}`)).json<MonthBill>(), {
+    month,
+    total: { requests: 2, refused: 1 },
+    tools: [{ name: "codex" }],
+    consoles: [],
+  });
+  for (const wrong of ["", "2026", "2026-13", "1999-01", "2026-1"])
+    t.equal((await get(`/api/bill?month=${wrong}`)).status, 400, wrong);
 });
 
 longTest(t, "config.yaml opens and closes it at once, and sessions end with the port", async (t) => {

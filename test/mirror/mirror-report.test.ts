@@ -221,10 +221,11 @@ t.test("verdicts are counted by day, by our clock, and days without any are left
     foreign_suspected: 0,
     missing: 0,
     other: 0,
+    foreign_microdollars: 0,
   };
-  const today = { ...none, day: AT, matched: 2, differs: 1, missing: 1 };
-  const before = { ...none, day: AT - 31 * HOUR, other: 1 };
-  t.same(read(NO_KEYS), [before, { ...today, foreign_certain: 2 }]);
+  const today = { ...none, day: AT, matched: 2, differs: 1, missing: 1, billed_microdollars: 27_100 };
+  const before = { ...none, day: AT - 31 * HOUR, other: 1, billed_microdollars: 9000 };
+  t.same(read(NO_KEYS), [before, { ...today, foreign_certain: 2, foreign_microdollars: 100 }]);
   t.same(read(new Set(["…a1b2"])), [before, { ...today, other: 2 }], "use elsewhere on purpose is no alarm");
 });
 

@@ -148,8 +148,7 @@ function countRows(
     duplicate: 0,
   };
   for (const { verdict, how, certain, key, count } of sums) {
-    // Rows of keys that are unknown here do not count. A row that was not compared yet has no key so far.
-    if (verdict !== null && key === null) continue;
+    if (!isHeldHere({ verdict, key })) continue;
     counts.total += count;
     if (verdict === null || (verdict === "matched" && how === null)) counts.pending += count;
     else if (verdict === "matched") counts[MATCHED_BY[how ?? "id"]] += count;
@@ -158,6 +157,19 @@ function countRows(
     else counts[certain === 1 ? "foreign_certain" : "foreign_suspected"] += count;
   }
   return counts;
+}
+
+/** Rows of keys that are unknown here do not count. A row that was not compared yet has no key so far. */
+function isHeldHere({ verdict, key }: Pick<RowSum, "verdict" | "key">): boolean {
+  return verdict === null || key !== null;
+}
+
+function isForeign({ verdict, key }: RowSum, quietKeys: ReadonlySet<string>): boolean {
+  return verdict === "foreign" && key !== null && !quietKeys.has(key);
+}
+
+function sumBilled(sums: readonly RowSum[]): number {
+  return sums.reduce((sum, { billed }) => sum + billed, 0);
 }
 
 const MATCHED_BY = { id: "by_id", pair: "by_pair", sum: "by_sum", presumed: "presumed" } as const;
@@ -299,7 +311,8 @@ export function readDays(
   quietKeys: ReadonlySet<string>,
 ): VerdictDay[] {
   const rows = db.prepare(
-    `SELECT verdict, how, certain, key, count(*) AS count FROM mirror.console_rows
+    `SELECT verdict, how, certain, key, count(*) AS count, coalesce(sum(billed_microdollars), 0) AS billed
+     FROM mirror.console_rows
      WHERE gateway = ? AND created_at >= ? AND created_at < ? GROUP BY verdict, how, certain, key`,
   );
   const records = db.prepare(
@@ -308,10 +321,8 @@ export function readDays(
   );
   const found: VerdictDay[] = [];
   for (const { from, to } of days) {
-    const theirs = countRows(
-      rows.all(gateway, Math.round(from + skew), Math.round(to + skew)) as RowSum[],
-      quietKeys,
-    );
+    const sums = rows.all(gateway, Math.round(from + skew), Math.round(to + skew)) as RowSum[];
+    const theirs = countRows(sums, quietKeys);
     const ours = countRecords(records.all(gateway, from, to) as RecordSum[]);
     if (theirs.total + ours.missing + ours.pending === 0) continue;
     found.push({
@@ -324,6 +335,8 @@ export function readDays(
       foreign_suspected: theirs.foreign_suspected,
       missing: ours.missing,
       other: theirs.elsewhere + theirs.before + theirs.unwatched + theirs.companion + theirs.duplicate,
+      billed_microdollars: sumBilled(sums.filter(isHeldHere)),
+      foreign_microdollars: sumBilled(sums.filter((sum) => isForeign(sum, quietKeys))),
     });
   }
   return found;

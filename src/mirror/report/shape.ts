@@ -199,6 +199,10 @@ export interface VerdictDay {
   readonly missing: number;
   /** before, unwatched, companion, duplicate, and rows of keys that are used elsewhere on purpose: never an alarm. */
   readonly other: number;
+  /** What the console charged for all of these rows. */
+  readonly billed_microdollars: number;
+  /** For the foreign ones, certain and suspected. */
+  readonly foreign_microdollars: number;
 }
 
 /** A console row beside our record. `mirror diff` lists them, `mirror show` prints one. */

@@ -4,6 +4,7 @@ import type {
   Failure,
   MirrorAnswer,
   ModelsAnswer,
+  MonthBill,
   Now,
   PlanAnswer,
   RecordAnswer,
@@ -24,6 +25,7 @@ export interface Answers {
   readonly "/api/tools": ToolsAnswer;
   readonly "/api/models": ModelsAnswer;
   readonly "/api/mirror": MirrorAnswer;
+  readonly "/api/bill": MonthBill;
   readonly "/api/history": EventsAnswer;
 }
 

@@ -10,6 +10,7 @@ import { RowsToCheck } from "./bill/diff.tsx";
 import { ConsoleKeys } from "./bill/keys.tsx";
 import { GatewayModels } from "./bill/models.tsx";
 import { CostPanel } from "./bill/money.tsx";
+import { MonthPanel } from "./bill/month.tsx";
 import { billOf, standingOf } from "./bill/state.ts";
 import { VerdictsByDay } from "./bill/time.tsx";
 
@@ -17,7 +18,7 @@ import { VerdictsByDay } from "./bill/time.tsx";
 const AGAIN_MS = 15_000;
 
 /** Whether our log and the console's agree. The alarm is above, on every page. */
-export function BillPage({ state }: PageProps) {
+export function BillPage({ state, query, setQuery }: PageProps) {
   const { t, client, live } = useFrame();
   const { value, failure, busy, again } = useAnswer(
     (signal) => client.get("/api/mirror", undefined, signal),
@@ -54,6 +55,7 @@ export function BillPage({ state }: PageProps) {
           <ConsoleKeys keys={value.keys} problems={value.keys_problems} now={now} />
         </>
       )}
+      <MonthPanel month={query.get("month")} onMonth={(month) => setQuery(new URLSearchParams({ month }))} />
       {value === null ? null : <GatewayModels tools={state.now?.status.tools ?? []} />}
       <BlindSpots reports={value?.reports ?? []} />
     </>

@@ -3,7 +3,7 @@ import { consoleFigures } from "../../../../limits/format.ts";
 import type { KeyReport } from "../../../../mirror/report/shape.ts";
 import type { KeysProblem } from "../../../api.ts";
 import { factorInWords } from "../../components/record-facts-table.tsx";
-import { TableWrap } from "../../components/table-wrap.tsx";
+import { type Column, Table } from "../../components/table.tsx";
 import { agoInWords, dayOf } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
@@ -19,7 +19,7 @@ export function ConsoleKeys({ keys, problems, now }: KeysProps) {
   const { t } = useFrame();
   const several = keys.some(({ gateway }) => gateway !== keys[0]?.gateway);
   return (
-    <section class="panel" aria-labelledby="bill-keys">
+    <section class="panel bill-keys" aria-labelledby="bill-keys">
       <header>
         <h2 id="bill-keys">{t("bill.keys")}</h2>
       </header>
@@ -31,79 +31,67 @@ export function ConsoleKeys({ keys, problems, now }: KeysProps) {
       {keys.length === 0 ? (
         problems.length === 0 && <p class="empty">{t("bill.keys.empty")}</p>
       ) : (
-        <TableWrap>
-          <table class="data bill-keys">
-            <thead>
-              <tr>
-                <th scope="col">{t("bill.keys.name")}</th>
-                {several ? <th scope="col">{t("bill.keys.gateway")}</th> : null}
-                <th scope="col">{t("bill.keys.key")}</th>
-                <th scope="col">{t("bill.keys.tool")}</th>
-                <th scope="col">{t("bill.keys.state")}</th>
-                <th scope="col">{t("bill.keys.group")}</th>
-                <th scope="col" class="num">
-                  {t("bill.keys.quota")}
-                </th>
-                <th scope="col">{t("bill.keys.windows")}</th>
-                <th scope="col">{t("bill.keys.expires")}</th>
-                <th scope="col">{t("bill.keys.last-use")}</th>
-                <th scope="col">{t("bill.keys.as-of")}</th>
-              </tr>
-            </thead>
-            <tbody>
-              {keys.map((key) => (
-                <KeyLine key={`${key.gateway} ${key.ref}`} each={key} several={several} now={now} />
-              ))}
-            </tbody>
-          </table>
-        </TableWrap>
+        <Table
+          caption={t("bill.keys")}
+          columns={columnsOf(several, now, t)}
+          rows={keys}
+          keyOf={({ gateway, ref }) => `${gateway} ${ref}`}
+        />
       )}
     </section>
   );
 }
 
-interface LineProps {
-  readonly each: KeyReport;
-  readonly several: boolean;
-  readonly now: number;
+function columnsOf(several: boolean, now: number, t: Translate): Column<KeyReport>[] {
+  const ago = (time: number | null) => (time === null ? "–" : agoInWords(time, now, t));
+  const gateway: Column<KeyReport> = {
+    id: "gateway",
+    title: t("bill.keys.gateway"),
+    cell: (key) => key.gateway,
+  };
+  return [
+    { id: "name", title: t("bill.keys.name"), cell: ({ name }) => name },
+    ...(several ? [gateway] : []),
+    { id: "key", title: t("bill.keys.key"), cell: ({ key }) => (key === null ? "–" : <code>{key}</code>) },
+    {
+      id: "tools",
+      title: t("bill.keys.tool"),
+      cell: ({ tools }) =>
+        tools.length === 0 ? <span class="muted">{t("bill.keys.not-held")}</span> : tools.join(", "),
+    },
+    {
+      id: "state",
+      title: t("bill.keys.state"),
+      cell: ({ state }) => (
+        <span class="state" data-state={state}>
+          {t(`bill.keys.state.${state}`)}
+        </span>
+      ),
+    },
+    {
+      id: "group",
+      title: t("bill.keys.group"),
+      cell: ({ group, multiplier }) =>
+        `${group ?? "–"} ${multiplier === null ? "" : factorInWords(multiplier)}`,
+    },
+    { id: "quota", title: t("bill.keys.quota"), isNumber: true, cell: (key) => quotaOf(key, t) },
+    { id: "windows", title: t("bill.keys.windows"), cell: (key) => windowsOf(key) },
+    {
+      id: "expires",
+      title: t("bill.keys.expires"),
+      cell: ({ expires_at: time }) => (time === null ? "–" : dayOf(time)),
+    },
+    { id: "last-use", title: t("bill.keys.last-use"), cell: ({ last_used_at: time }) => ago(time) },
+    { id: "as-of", title: t("bill.keys.as-of"), cell: ({ as_of: time }) => ago(time) },
+  ];
 }
 
-function KeyLine({ each, several, now }: LineProps) {
-  const { t } = useFrame();
-  return (
-    <tr>
-      <th scope="row">{each.name}</th>
-      {several ? <td>{each.gateway}</td> : null}
-      <td>{each.key === null ? "–" : <code>{each.key}</code>}</td>
-      <td>
-        {each.tools.length === 0 ? (
-          <span class="muted">{t("bill.keys.not-held")}</span>
-        ) : (
-          each.tools.join(", ")
-        )}
-      </td>
-      <td>
-        <span class="state" data-state={each.state}>
-          {t(`bill.keys.state.${each.state}`)}
-        </span>
-      </td>
-      <td>
-        {each.group ?? "–"} {each.multiplier === null ? null : factorInWords(each.multiplier)}
-      </td>
-      <td class="num">{quotaOf(each, t)}</td>
-      <td>
-        {each.windows
-          .map(({ window, used, most }) => {
-            const figures = consoleFigures(used, most);
-            return `${window} ${figures.used}/${figures.max}`;
-          })
-          .join(", ") || "–"}
-      </td>
-      <td>{each.expires_at === null ? "–" : dayOf(each.expires_at)}</td>
-      <td>{each.last_used_at === null ? "–" : agoInWords(each.last_used_at, now, t)}</td>
-      <td>{each.as_of === null ? "–" : agoInWords(each.as_of, now, t)}</td>
-    </tr>
-  );
+function windowsOf({ windows }: KeyReport): string {
+  const words = windows.map(({ window, used, most }) => {
+    const figures = consoleFigures(used, most);
+    return `${window} ${figures.used}/${figures.max}`;
+  });
+  return words.join(", ") || "–";
 }
 
 function quotaOf({ quota, unlimited, quota_used: used }: KeyReport, t: Translate): string {

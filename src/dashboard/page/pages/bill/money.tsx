@@ -1,7 +1,7 @@
 import { costInWords, dollars, exact } from "../../../../core/units.ts";
 import type { MirrorReport, ModelFactor, ToolMoney } from "../../../../mirror/report/shape.ts";
 import { factorInWords } from "../../components/record-facts-table.tsx";
-import { TableWrap } from "../../components/table-wrap.tsx";
+import { type Column, Table } from "../../components/table.tsx";
 import { Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
 import { isOtherPrice, kindPrices } from "./state.ts";
@@ -31,68 +31,51 @@ export function CostPanel({ reports }: { readonly reports: readonly MirrorReport
 
 function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; readonly several: boolean }) {
   const { t } = useFrame();
-  const foreign = tools.some((tool) => tool.foreign > 0);
-  const suspected = tools.some((tool) => tool.suspected > 0);
+  type Row = Of<ToolMoney>;
+  const number = (id: string, title: string, cell: Column<Row>["cell"]): Column<Row> => ({
+    id,
+    title,
+    cell,
+    isNumber: true,
+  });
+  const foreign = [
+    number("foreign", t("bill.foreign"), (tool) => <Foreign count={tool.foreign} />),
+    number("foreign-money", t("bill.foreign.money"), (tool) => orNone(tool.foreign_microdollars)),
+  ];
+  const suspected = [
+    number("suspected", t("bill.suspected"), (tool) => <Foreign count={tool.suspected} />),
+    number("suspected-money", t("bill.suspected.money"), (tool) => orNone(tool.suspected_microdollars)),
+  ];
+  const columns: Column<Row>[] = [
+    { id: "tool", title: t("bill.tool"), cell: ({ tool }) => tool },
+    ...(several ? [{ id: "gateway", title: t("bill.keys.gateway"), cell: (tool: Row) => tool.gateway }] : []),
+    number("requests", t("bill.requests"), (tool) => exact(tool.requests)),
+    number("ours", t("mirror.ours"), (tool) => costInWords(tool.ours_microdollars, tool.ours_unknown)),
+    number("theirs", t("mirror.theirs"), (tool) =>
+      costInWords(tool.theirs_microdollars, tool.theirs_unknown),
+    ),
+    number("difference", t("bill.difference"), differenceOf),
+    number("factor", t("bill.factor"), factorOf),
+    ...(tools.some((tool) => tool.foreign > 0) ? foreign : []),
+    ...(tools.some((tool) => tool.suspected > 0) ? suspected : []),
+  ];
   return (
-    <TableWrap>
-      <table class="data bill-named">
-        <caption class="visually-hidden">{t("bill.money.tools")}</caption>
-        <thead>
-          <tr>
-            <th scope="col">{t("bill.tool")}</th>
-            {several ? <th scope="col">{t("bill.keys.gateway")}</th> : null}
-            <Num head={t("bill.requests")} />
-            <Num head={t("mirror.ours")} />
-            <Num head={t("mirror.theirs")} />
-            <Num head={t("bill.difference")} />
-            <Num head={t("bill.factor")} />
-            {foreign ? <Num head={t("bill.foreign")} /> : null}
-            {foreign ? <Num head={t("bill.foreign.money")} /> : null}
-            {suspected ? <Num head={t("bill.suspected")} /> : null}
-            {suspected ? <Num head={t("bill.suspected.money")} /> : null}
-          </tr>
-        </thead>
-        <tbody>
-          {tools.map((tool) => (
-            <tr key={`${tool.gateway} ${tool.tool}`}>
-              <th scope="row">{tool.tool}</th>
-              {several ? <td>{tool.gateway}</td> : null}
-              <td class="num">{exact(tool.requests)}</td>
-              <td class="num">{costInWords(tool.ours_microdollars, tool.ours_unknown)}</td>
-              <td class="num">{costInWords(tool.theirs_microdollars, tool.theirs_unknown)}</td>
-              <td class="num">{differenceOf(tool)}</td>
-              <td class="num">{factorOf(tool)}</td>
-              {foreign ? <Foreign count={tool.foreign} money={tool.foreign_microdollars} /> : null}
-              {suspected ? <Foreign count={tool.suspected} money={tool.suspected_microdollars} /> : null}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </TableWrap>
-  );
-}
-
-function Num({ head }: { readonly head: string }) {
-  return (
-    <th scope="col" class="num">
-      {head}
-    </th>
+    <Table
+      caption={t("bill.money.tools")}
+      columns={columns}
+      rows={tools}
+      keyOf={({ gateway, tool }) => `${gateway} ${tool}`}
+    />
   );
 }
 
 /** Rows that are foreign, or suspected to be. */
-function Foreign({ count, money }: { readonly count: number; readonly money: number }) {
-  const some = count > 0;
-  return (
-    <>
-      <td class="num" data-foreign={some}>
-        {some ? <strong>! {exact(count)}</strong> : "0"}
-      </td>
-      <td class="num" data-foreign={some}>
-        {some ? dollars(money) : "–"}
-      </td>
-    </>
-  );
+function Foreign({ count }: { readonly count: number }) {
+  return count === 0 ? <>0</> : <strong class="foreign">! {exact(count)}</strong>;
+}
+
+function orNone(money: number): string {
+  return money === 0 ? "–" : dollars(money);
 }
 
 function differenceOf(tool: ToolMoney): string {
@@ -119,40 +102,32 @@ function Models({
   readonly several: boolean;
 }) {
   const { t } = useFrame();
+  type Row = Of<ModelFactor>;
+  const columns: Column<Row>[] = [
+    {
+      id: "model",
+      title: t("bill.model"),
+      cell: ({ model, tier, group }) => [model, tier, group].filter((name) => name !== null).join(", "),
+    },
+    ...(several ? [{ id: "gateway", title: t("bill.keys.gateway"), cell: (one: Row) => one.gateway }] : []),
+    { id: "requests", title: t("bill.requests"), isNumber: true, cell: ({ requests }) => exact(requests) },
+    { id: "factor", title: t("bill.factor"), isNumber: true, cell: (model) => <Price model={model} /> },
+    {
+      id: "multiplier",
+      title: t("bill.multiplier"),
+      isNumber: true,
+      cell: (model) => <Multiplier model={model} />,
+    },
+  ];
   return (
     <>
       <h3 class="panel-part">{t("bill.models")}</h3>
-      <TableWrap>
-        <table class="data bill-named">
-          <caption class="visually-hidden">{t("bill.models")}</caption>
-          <thead>
-            <tr>
-              <th scope="col">{t("bill.model")}</th>
-              {several ? <th scope="col">{t("bill.keys.gateway")}</th> : null}
-              <Num head={t("bill.requests")} />
-              <Num head={t("bill.factor")} />
-              <Num head={t("bill.multiplier")} />
-            </tr>
-          </thead>
-          <tbody>
-            {models.map((model) => (
-              <tr key={`${model.gateway} ${model.model} ${model.group} ${model.tier}`}>
-                <th scope="row">
-                  {[model.model, model.tier, model.group].filter((name) => name !== null).join(", ")}
-                </th>
-                {several ? <td>{model.gateway}</td> : null}
-                <td class="num">{exact(model.requests)}</td>
-                <td class="num">
-                  <Price model={model} />
-                </td>
-                <td class="num">
-                  <Multiplier model={model} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </TableWrap>
+      <Table
+        caption={t("bill.models")}
+        columns={columns}
+        rows={models}
+        keyOf={({ gateway, model, group, tier }) => `${gateway} ${model} ${group} ${tier}`}
+      />
       {models.some((model) => isOtherPrice(model.factor) || kindPrices(model).length > 0) ? (
         <p class="panel-part muted small">
           <Text id="bill.price.next" />
