@@ -1,5 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
-import type { Config, Limits, Rate, SessionLimits, Token, Tool } from "./schema.ts";
+import {
+  type Config,
+  isSameSource,
+  type Limits,
+  type Rate,
+  type SessionLimits,
+  type Tool,
+} from "./schema.ts";
+import { secretSources } from "./snapshot.ts";
 
 /** What a change does to what tools and keys may do. */
 export type Change = "narrows" | "keeps" | "widens";
@@ -11,28 +19,41 @@ export type Change = "narrows" | "keeps" | "widens";
 export function compareConfigs(before: Config, after: Config): Change {
   const { tools: oldTools, ...oldRest } = before;
   const { tools: newTools, ...newRest } = after;
-  if (!isDeepStrictEqual(oldRest, newRest)) return "widens";
+  if (!isDeepStrictEqual(oldRest, newRest) || !haveSameSecrets(oldRest, newRest)) return "widens";
   const changes = Object.values(newTools).map((tool) => compareTools(oldTools[tool.name], tool));
   if (changes.includes("widens")) return "widens";
   const isRemoved = Object.keys(oldTools).some((name) => newTools[name] === undefined);
   return isRemoved || changes.includes("narrows") ? "narrows" : "keeps";
 }
 
+/** isDeepStrictEqual() compares only what is shown of a secret: its last characters. */
+function haveSameSecrets(before: Omit<Config, "tools">, after: Omit<Config, "tools">): boolean {
+  const tools = Object.freeze(Object.create(null));
+  const old = secretSources({ ...before, tools });
+  const sources = secretSources({ ...after, tools });
+  return sources.every((source, index) => {
+    const known = old[index];
+    return known !== undefined && isSameSource(source, known);
+  });
+}
+
 function compareTools(before: Tool | undefined, after: Tool): Change {
   if (before === undefined) return "widens";
-  const { limits: oldLimits, quota: oldQuota, expires: oldExpires, enabled: oldEnabled, ...oldRest } = before;
-  const { limits, quota, expires, enabled, ...rest } = after;
-  const { tokens: oldTokens, ...oldOthers } = oldRest;
-  const { tokens, ...others } = rest;
-  if (!isDeepStrictEqual(oldOthers, others)) return "widens";
+  if (!isDeepStrictEqual(othersOf(before), othersOf(after)) || !isSameSource(before.key, after.key))
+    return "widens";
   const narrowed =
-    isWithin(quota, oldQuota) &&
-    isWithin(expires, oldExpires) &&
-    (oldEnabled || !enabled) &&
-    areWithin(limits, oldLimits) &&
-    areAmong(tokens, oldTokens);
+    isWithin(after.quota, before.quota) &&
+    isWithin(after.expires, before.expires) &&
+    (before.enabled || !after.enabled) &&
+    areWithin(after.limits, before.limits) &&
+    areTokensWithin(after, before);
   if (!narrowed) return "widens";
   return isDeepStrictEqual(before, after) ? "keeps" : "narrows";
+}
+
+/** The settings whose change is never known to narrow. */
+function othersOf({ limits, quota, expires, enabled, tokens, ...others }: Tool) {
+  return others;
 }
 
 /** null is unlimited. */
@@ -67,6 +88,8 @@ function sessionsWithin(limits: SessionLimits | null, most: SessionLimits | null
   );
 }
 
-function areAmong(tokens: readonly Token[], known: readonly Token[]): boolean {
-  return tokens.every(({ hash }) => known.some((token) => token.hash === hash));
+function areTokensWithin({ tokens, process }: Tool, most: Tool): boolean {
+  // The program of a tool needs one of its tokens. Without any token it needs none.
+  if (process !== null && tokens.length === 0) return most.tokens.length === 0;
+  return tokens.every(({ hash }) => most.tokens.some((token) => token.hash === hash));
 }

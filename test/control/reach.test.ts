@@ -22,6 +22,7 @@ t.test("the table has every command, route and action, and nothing else", (t) =>
 });
 
 const BEFORE = `
+shared: { store: rediss://store.example.com, secret: 0000000000000000-1234 }
 gateways:
   main: { base_url: https://gateway.example.com/v1, groups: { vip: {}, plain: {} } }
 tools:
@@ -33,6 +34,7 @@ tools:
     quota: $100
     expires: 2031-01-01
   other: { key: keychain:keybearer/other }
+  literal: { key: sk-0000000000000000-1234, process: /usr/bin/literal, token: "sha256:${"e".repeat(64)}" }
 `;
 
 const CHANGES = {
@@ -45,6 +47,7 @@ const CHANGES = {
     ["a lower quota", (text: string) => text.replace("$100", "$99")],
     ["an earlier end", (text: string) => text.replace("2031-01-01", "2030-01-01")],
     ["disabled", (text: string) => text.replace("quota", "enabled: false\n    quota")],
+    ["the last token", (text: string) => text.replace(/^ {4}token:.*\n/m, "")],
     ["a token less", (text: string) => text.replace(/, \{ name: b.*?\}/, "")],
     ["a tool less", (text: string) => text.replace(/^ {2}other.*\n/m, "")],
   ],
@@ -59,6 +62,11 @@ const CHANGES = {
     ["no end", (text: string) => text.replace("    expires: 2031-01-01\n", "")],
     ["another group", (text: string) => text.replace("group: plain", "group: vip")],
     ["another key", (text: string) => text.replace("keybearer/codex", "keybearer/else")],
+    // Both keys end in the four characters that are shown of a key.
+    ["another key in the file", (text: string) => text.replace("sk-0000", "sk-1111")],
+    ["another secret in the file", (text: string) => text.replace("secret: 0000", "secret: 1111")],
+    // With a token and a program both must match; with a program alone it is enough.
+    ["the last token of a program", (text: string) => text.replace(/, token: "sha256:e+"/, "")],
     ["another token", (text: string) => text.replace("a".repeat(64), "c".repeat(64))],
     [
       "a token more",
