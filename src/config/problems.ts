@@ -211,12 +211,14 @@ function hiddenSpans(text: string, secrets: readonly Span[] = secretSpans(text))
   return mergeSpans([...secrets, ...credentialSpans(text)]);
 }
 
-/**
- * The text of a config.yaml with its secrets hidden, line for line.
- * @param values where single values are, by the offsets of their names, if the text is valid
- */
-export function redactConfig(text: string, values?: ReadonlyMap<number, Span>): string {
-  return hideSpans(text, hiddenSpans(text, secretSpans(text, values)));
+/** The text of a config.yaml with its secrets hidden, line for line. */
+export function redactConfig(text: string): string {
+  return hideSpans(text, hiddenSpans(text));
+}
+
+/** The same for a text of which it is known where its secrets are. Whatever else looks like one is hidden, too. */
+export function redactSecrets(text: string, secrets: readonly Span[]): string {
+  return hideSpans(text, hiddenSpans(text, [...secrets, ...addressSpans(text)]));
 }
 
 function hideSpans(text: string, spans: readonly Span[]): string {
@@ -230,7 +232,7 @@ function hideSpans(text: string, spans: readonly Span[]): string {
 }
 
 /** Settings whose value is a secret, and what people call them by mistake. */
-const SECRET_NAME =
+export const SECRET_NAME =
   /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|secret|pass?(?:w(?:or)?d)?)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;
 
 /** Values of those settings that are no secret: a source, a variable, a token's hash, a command. */
@@ -252,9 +254,8 @@ const COMMENTED_SETTING = /^\s*#["']?[\w.-]+["']?\s*:(?:\s|$)/;
  * Where the secrets of a config.yaml are, line by line. Searched in the text, because the line with a mistake is often the
  * one with the key, and then it is unknown where the value ends. So a value reaches to the end of its line, and over every
  * line below up to the next setting that is not indented deeper.
- * @param values where single values are, by the offsets of their names, if the text is valid
  */
-function secretSpans(text: string, values: ReadonlyMap<number, Span> = new Map()): Span[] {
+function secretSpans(text: string): Span[] {
   const spans: Span[] = [];
   let covered = 0;
   for (const match of text.matchAll(SECRET_NAME)) {
@@ -262,12 +263,6 @@ function secretSpans(text: string, values: ReadonlyMap<number, Span> = new Map()
     // One inside another is indented deeper, so it ends no later.
     if (from < covered) continue;
     const column = match.index - lineStart(text, match.index);
-    const value = values.get(match.index);
-    if (value !== undefined) {
-      if (!isReference(text, value)) spans.push(value);
-      covered = value.to;
-      continue;
-    }
     const end = referenceEnd(text, match.index, from);
     if (end === null) covered = addValue(text, from, column, spans);
     // A stray character or line break may have cut the secret off from the reference.
@@ -300,11 +295,6 @@ function referenceEnd(text: string, name: number, from: number): number | null {
   // A comma or a bracket ends a value only inside brackets; elsewhere it belongs to the value.
   if (match === null || (/[,}\]]$/.test(end) && !isInBrackets(text, name))) return null;
   return from + value.length - trimmed.length + match[0].length - end.length;
-}
-
-function isReference(text: string, { from, to }: Span): boolean {
-  const value = text.slice(from, to).replace(/^(["'])(.*)\1$/s, "$2");
-  return REFERENCE.test(`${value}\n`);
 }
 
 function isInBrackets(text: string, at: number): boolean {

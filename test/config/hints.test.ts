@@ -1,5 +1,6 @@
 import t from "tap";
 import { newConfig } from "../../src/cli/first-config.ts";
+import { parseConfig } from "../../src/config/parse.ts";
 import { Report, redactConfig } from "../../src/config/problems.ts";
 import { redactValidConfig } from "../../src/config/redact.ts";
 
@@ -69,7 +70,14 @@ t.test("of a valid file only the secrets are hidden, also where a line has more 
     [`{ "key": "${key}", enabled: false }`, `{ "key": [hidden], enabled: false }`],
     [`{ enabled: false, key: ${key} } # key: ${key}`, `{ enabled: false, key: [hidden] } # key: [hidden]`],
     [`{ key: file:~/keys/codex, quota: $5 }`, `{ key: file:~/keys/codex, quota: $5 }`],
-    [`{ key: { command: [pass, show] }, quota: $5 }`, `{ key: { command: [pass, show] }, quota: $5 }`],
+    [
+      `{ key: { command: [/bin/pass, show] }, quota: $5 }`,
+      `{ key: { command: [/bin/pass, [hidden]] }, quota: $5 }`,
+    ],
+    [
+      `{ quota: $5 } # key: ${key}\n    # key: ${key}\n    #  ${key}\n    # note: no`,
+      `{ quota: $5 } # key: [hidden]\n    # key: [hidden]\n    #  [hidden]\n    # note: no`,
+    ],
   ])
     t.equal(redactValidConfig(`tools:\n  codex: ${line}\n`), `tools:\n  codex: ${shown}\n`);
   for (const value of [
@@ -80,7 +88,44 @@ t.test("of a valid file only the secrets are hidden, also where a line has more 
   ]) {
     const text = `tools:\n  codex:\n    key: ${value}\n    quota: $5\n`;
     t.notMatch(redactValidConfig(text), key, value);
-    t.match(redactValidConfig(text), "quota: $5", value);
+    t.match(redactValidConfig(text), "\n    quota: $5\n", value);
   }
   t.end();
 });
+
+t.test("of a valid file no secret is shown, however it is written", (t) => {
+  const secret = "canary7of9";
+  const notify = (name: string, webhooks: string, url: string) =>
+    `    quota: $5\n${name}:\n  ${webhooks}:\n    ops: { url: ${url} }`;
+  const cases = [
+    `    key: { command: [/usr/bin/curl, -H, "X-Token: ${secret}"] }`,
+    `    key:\n      command:\n        - /usr/bin/curl\n        - ${secret}`,
+    `    "ke\\x79": ${secret}-0123456789`,
+    `    ? key # of codex\n    : ${secret}-0123456789`,
+    `    key: ENV:${secret}`,
+    `    key: "FILE:${secret}"`,
+    `    key: "sha256:,${secret}"`,
+    `    key: 0123456789-other # before: ${secret}`,
+    `    quota: $5\n    # key: file:/x\n    #  or ${secret}`,
+    notify("notify", "webhooks", `"https:\\/\\/hooks.example.com/${secret}"`),
+    notify("notify", "webhooks", `"https://hooks.example.com/a\\\n      ${secret}"`),
+    notify('"notif\\x79"', '"webhook\\x73"', `https://hooks.example.com/${secret}`),
+    `    quota: $5\nnotify: { command: [/usr/bin/notify, ${secret}] }`,
+    `    quota: $5\nshared: { store: { url: rediss://store.example.com, username: me, password: "a } ${secret}" } }`,
+  ];
+  for (const lines of cases) {
+    const text = `gateway: https://gateway.example.com/v1\ntools:\n  codex:\n${lines}\n`;
+    t.same(parseConfig(text, "/home/me").problems, [], lines);
+    t.notMatch(redactValidConfig(text), secret, lines);
+  }
+  t.end();
+});
+
+t.test(
+  "what looks like a secret inside another value of a valid file is shown: a person decides by it",
+  (t) => {
+    const text = "tools:\n  codex: { model: 'a key: b', limits: { spend: $500/day } }\n";
+    t.equal(redactValidConfig(text), text);
+    t.end();
+  },
+);
