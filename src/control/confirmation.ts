@@ -33,4 +33,6 @@ export interface Confirmations {
   confirm(id: string): Digits | null;
   /** Resolves when it has ended. null: there is no such action. */
   ended(id: string): Promise<ConfirmedAction> | null;
+  /** Nobody waits any more for how it ends, so its digits are void. */
+  leave(id: string): void;
 }

@@ -235,7 +235,11 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     log.info({ peer }, "issued digits for an action of the dashboard");
     return confirmations.confirm(name) ?? NOT_FOUND;
   },
-  "GET /confirmed/:name": ({ confirmations }, { name }) => confirmations.ended(name) ?? NOT_FOUND,
+  "GET /confirmed/:name": ({ confirmations }, { name, res }) => {
+    // A token would be printed nowhere.
+    res.once("close", () => confirmations.leave(name));
+    return confirmations.ended(name) ?? NOT_FOUND;
+  },
   "GET /sessions": (controls) => controls.sessions(),
   "POST /stopsession/:name": (controls, { name, body, peer }) => {
     if (!isSessionStop(body)) throw new HttpError(400, SESSION_STOP_BODY);

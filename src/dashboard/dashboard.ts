@@ -112,6 +112,7 @@ export class Dashboard {
   /** The session file stays, so that open pages continue if the daemon is back soon. */
   stop(): Promise<void> {
     this.#stopped = true;
+    this.confirmations.stop();
     return this.#inTurn(async () => {
       await this.#saveSessions();
       await this.#close("keybearer is stopping");

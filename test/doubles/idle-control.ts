@@ -55,7 +55,7 @@ export async function serveControls(
     sessions: () => [],
     stopSession: () => null,
     liftSession: () => null,
-    confirmations: { waiting: () => [], confirm: () => null, ended: () => null },
+    confirmations: { waiting: () => [], confirm: () => null, ended: () => null, leave: () => {} },
     open: () => Promise.reject(new Error("there is no dashboard")),
     usage: NO_USAGE,
     actions: new ActionLog(systemClock),

@@ -11,10 +11,15 @@ import { printable, textWidth, wrap } from "./text.ts";
  * @param byDefault yes for what the person asked for; no for what deletes, and for what moves keys or money.
  */
 export async function confirm(question: string, byDefault: "yes" | "no"): Promise<boolean> {
+  return (await askYesOrNo(question, byDefault)) === true;
+}
+
+/** The same, but null for Ctrl-C and Ctrl-D. */
+export async function askYesOrNo(question: string, byDefault: "yes" | "no"): Promise<boolean | null> {
   const answer = await askText(`${question} ${byDefault === "yes" ? "[Y/n]" : "[y/N]"}`, (text) =>
     /^(y|yes|n|no|)$/i.test(text.trim()) ? undefined : "type y or n",
   );
-  if (answer === null) return false;
+  if (answer === null) return null;
   return answer.trim() === "" ? byDefault === "yes" : /^y(es)?$/i.test(answer.trim());
 }
 

@@ -6,6 +6,7 @@ import type { Plan } from "./plan.ts";
 
 /** How long a plan can be run, and how long the digits for it hold. */
 const VALID_MS = 2 * MINUTE_MS;
+const TIMER_SLACK_MS = 10;
 const MAX_TRIES = 3;
 /** If there are more, the oldest are dropped. */
 const MAX_WAITING = 16;
@@ -19,6 +20,7 @@ interface Waiting {
   validUntil: number;
   digits: string | null;
   tries: number;
+  timer: NodeJS.Timeout | undefined;
   readonly ended: Promise<ConfirmedAction>;
   readonly end: (how: ConfirmedAction) => void;
 }
@@ -33,10 +35,12 @@ export type Taken =
 /** The plans that pages were shown, until they are run. What widens needs the digits that `keybearer confirm` prints. */
 export class WaitingActions implements Confirmations {
   readonly #clock: Clock;
+  readonly #validMs: number;
   #waiting: readonly Waiting[] = [];
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, validMs: number = VALID_MS) {
     this.#clock = clock;
+    this.#validMs = validMs;
   }
 
   /** Returns the id with which the page runs it. */
@@ -47,9 +51,10 @@ export class WaitingActions implements Confirmations {
       session,
       plan,
       askedAt: this.#clock.now(),
-      validUntil: this.#clock.elapsed() + VALID_MS,
+      validUntil: this.#clock.elapsed() + this.#validMs,
       digits: null,
       tries: 0,
+      timer: undefined,
       ended,
       end,
     };
@@ -69,7 +74,7 @@ export class WaitingActions implements Confirmations {
         return { ok: false, refusal: "no-digits", triesLeft: MAX_TRIES - found.tries };
       if (!isSame(found.digits, digits)) return this.#countWrong(found);
     }
-    this.#waiting = this.#waiting.filter((each) => each !== found);
+    this.#remove(found);
     return { ok: true, plan: found.plan, end: found.end };
   }
 
@@ -85,12 +90,25 @@ export class WaitingActions implements Confirmations {
     if (found === null || found.plan.change !== "widens") return null;
     found.digits = String(randomInt(1_000_000)).padStart(6, "0");
     found.tries = 0;
-    found.validUntil = this.#clock.elapsed() + VALID_MS;
-    return { digits: found.digits, expires_in: VALID_MS / 1000 };
+    found.validUntil = this.#clock.elapsed() + this.#validMs;
+    clearTimeout(found.timer);
+    // Somebody waits for how it ends, and perhaps no page asks for anything any more. A timer can be a little early.
+    found.timer = setTimeout(() => this.#dropLate(), this.#validMs + TIMER_SLACK_MS);
+    return { digits: found.digits, expires_in: this.#validMs / 1000 };
   }
 
   ended(id: string): Promise<ConfirmedAction> | null {
     return this.#find(id)?.ended ?? null;
+  }
+
+  leave(id: string): void {
+    const found = this.#find(id);
+    if (found !== null) found.digits = null;
+  }
+
+  /** Ends all of them: keybearer stops. */
+  stop(): void {
+    for (const each of this.#waiting) this.#drop(each, "keybearer stopped");
   }
 
   #find(id: string): Waiting | null {
@@ -111,8 +129,13 @@ export class WaitingActions implements Confirmations {
       if (each.validUntil <= now) this.#drop(each, "the digits were not typed within two minutes");
   }
 
-  #drop(waiting: Waiting, why: string): void {
+  #remove(waiting: Waiting): void {
+    clearTimeout(waiting.timer);
     this.#waiting = this.#waiting.filter((each) => each !== waiting);
+  }
+
+  #drop(waiting: Waiting, why: string): void {
+    this.#remove(waiting);
     waiting.end({ state: "dropped", what: `nothing was changed: ${why}`, next: null, token: null });
   }
 }
