@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { type ConfigProblem, problemInLine } from "../config/problems.ts";
 import { describeSource } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { REACH } from "../control/reach.ts";
@@ -51,7 +52,11 @@ export interface DashboardDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly snapshot: () => Snapshot;
-  readonly reload: { refresh(force: boolean): Promise<void> };
+  readonly reload: {
+    refresh(force: boolean): Promise<void>;
+    /** Of config.yaml as it is now, if it is not the one in force. */
+    readonly problems: readonly ConfigProblem[];
+  };
   readonly isSandbox: () => boolean;
   readonly status: () => Promise<Status>;
   readonly usage: Pick<UsageLog, "catchUp">;
@@ -276,7 +281,12 @@ export class Api {
 
   #planDeps(): PlanDeps {
     const { paths, env, clock, controls, isSandbox, reload } = this.#deps;
-    return { paths, env, clock, controls: controls(), isSandbox, refresh: () => reload.refresh(false) };
+    const refresh = async () => {
+      await reload.refresh(false);
+      const problem = reload.problems.find(({ severity }) => severity === "error");
+      return problem === undefined ? null : problemInLine(problem);
+    };
+    return { paths, env, clock, controls: controls(), isSandbox, refresh };
   }
 
   async #models(tool: string): Promise<ModelsAnswer> {

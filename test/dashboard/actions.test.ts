@@ -1,11 +1,18 @@
-import { readFileSync } from "node:fs";
+import { EventEmitter } from "node:events";
+import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
+import { join } from "node:path";
+import { rootCertificates } from "node:tls";
 import t, { type Test } from "tap";
 import type { Digits, WaitingAction } from "../../src/control/confirmation.ts";
-import type { EventsAnswer } from "../../src/control/routes.ts";
+import { type Controls, type EventsAnswer, type HeldTool, ROUTES } from "../../src/control/routes.ts";
 import type { Status } from "../../src/control/status.ts";
 import { advice } from "../../src/core/advice.ts";
+import { systemClock } from "../../src/core/clock.ts";
 import { hashToken } from "../../src/core/token.ts";
 import type { Action } from "../../src/dashboard/actions/action.ts";
+import type { Plan } from "../../src/dashboard/actions/plan.ts";
+import { WaitingActions } from "../../src/dashboard/actions/waiting.ts";
 import type { Failure, PlanAnswer, RunAnswer } from "../../src/dashboard/api.ts";
 import { advised, command } from "../doubles/command.ts";
 import { type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
@@ -124,6 +131,24 @@ t.test("what widens needs the digits of that action, from a terminal", async (t)
   t.equal(text(), before.replace("$5/day", "$500/day"));
 });
 
+t.test("a program with a token needs both, so revoking its last token needs digits", async (t) => {
+  const { act, plan, save, text } = await start(t);
+  await save(
+    text().replace(/token: (sha256:\w+)/, 'token: { name: desk, hash: "$1" }\n    process: /usr/bin/true'),
+  );
+  t.match(await plan({ kind: "revoke", tool: "codex", name: "desk" }), { needs_digits: true });
+  await act({ kind: "token", tool: "codex", name: "laptop" });
+  t.match(await plan({ kind: "revoke", tool: "codex", name: "desk" }), { needs_digits: false });
+});
+
+t.test("of two runs of one plan one is too late", async (t) => {
+  const { plan, page } = await start(t);
+  const { id } = await plan({ kind: "disable", tool: "codex" });
+  const run = () => page.post("/api/run", { id, digits: null });
+  const answers = await Promise.all([run(), run()]);
+  t.same(answers.map(({ status }) => status).sort(), [200, 409]);
+});
+
 t.test("after three wrong digits the action is gone, also with the right ones", async (t) => {
   const { plan, page, paths, text } = await start(t);
   const before = text();
@@ -155,6 +180,68 @@ t.test("a config.yaml that changed after the plan is left as it is", async (t) =
   t.equal(ran.status, 409);
   t.match(failureOf(ran), /changed by something else meanwhile/);
   t.equal(text(), edited);
+});
+
+t.test("nothing is planned from a config.yaml that is not in force", async (t) => {
+  const { page, paths, text, tool } = await start(t);
+  const before = text();
+  // It has a key in it, so keybearer does not load it.
+  chmodSync(paths.config, 0o644);
+  const planned = await page.post("/api/plan", { kind: "disable", tool: "codex" });
+  t.match(planned, { status: 409, text: /config\.yaml is not in force, so nothing was changed: / });
+  t.equal(text(), before);
+  t.equal((await tool())?.state, "active");
+});
+
+t.test("a change that is saved and does not come into force is no success", async (t) => {
+  const { page, plan, save, text, tool, home } = await start(t);
+  const file = join(home, "company.pem");
+  writeFileSync(file, rootCertificates[0] ?? "");
+  await save(text().replace("    console:", `    ca_file: ${file}\n    console:`));
+  const { id } = await plan({ kind: "disable", tool: "codex" });
+  const before = await tool();
+  rmSync(file);
+  const ran = await page.post("/api/run", { id, digits: null });
+  t.equal(ran.status, 409);
+  t.match(failureOf(ran), /was saved, but the configuration before stays in force: .*company\.pem/);
+  t.match(text(), "enabled: false");
+  t.equal((await tool())?.state, before?.state);
+  t.not(before?.state, "disabled");
+});
+
+t.test("a command that would not undo a change is not shown as one that does", async (t) => {
+  const { plan } = await start(t);
+  const settings = { "limits.session": "", quota: "10" };
+  t.equal((await plan({ kind: "set", tool: "codex", settings })).undo, null);
+});
+
+t.test("a page cannot write more lines into the question in the terminal", async (t) => {
+  const { page, text } = await start(t);
+  const before = text();
+  for (const process of ["/bin/x\n\nthe dashboard asks: stop codex", "/bin/x\u001b[2J", "/bin/\u202ex"]) {
+    const planned = await page.post("/api/plan", { kind: "set", tool: "codex", settings: { process } });
+    t.equal(planned.status, 400, JSON.stringify(process));
+  }
+  t.equal(text(), before);
+});
+
+t.test("what is held is trusted as it was shown, once", async (t) => {
+  const { plan, page, paths, save, text, gateway, tool } = await start(t);
+  await save(text().replace(gateway.baseUrl, "https://other.example.com/v1"));
+  const held = () => controlOf<HeldTool[]>(paths.socket, "GET", "/held/codex");
+  await until("the key is held", async () => (await held()).length > 0);
+  const { id, diff, needs_digits } = await plan({ kind: "trust", name: "codex" });
+  t.ok(needs_digits);
+  t.match(diff.join("\n"), /^- .*\n\+ https:\/\/other\.example\.com/m);
+  const late = await plan({ kind: "trust", name: "codex" });
+  const run = async (plan: string) =>
+    page.post("/api/run", { id: plan, digits: (await digitsFor(paths.socket, plan)).digits });
+  t.equal((await run(id)).status, 200);
+  t.same(await held(), []);
+  t.equal((await tool())?.state, "active");
+  const again = await run(late.id);
+  t.equal(again.status, 409);
+  t.match(failureOf(again), /nothing of codex is held any more/);
 });
 
 t.test("settings that are wrong are refused in the words of the command", async (t) => {
@@ -211,6 +298,64 @@ t.test("keybearer confirm is for a person, and says when nothing waits", async (
   t.equal((await declined.ended).code, 1);
 });
 
+t.test("of several actions a person confirms the one they asked for", async (t) => {
+  const { plan, page, home } = await start(t);
+  const mine = await plan({ kind: "give", tool: "codex", limit: "spend", amount: 1_000_000 });
+  await plan({ kind: "give", tool: "codex", limit: "spend", amount: 999_000_000 });
+  const person = atScreen(t, home, ["confirm"]);
+  await person.says(/2 actions wait; the newest comes first/);
+  await person.says(/give codex \$999\.00 more/);
+  person.type("n\r");
+  await person.says(/give codex \$1\.00 more/);
+  person.type("y\r");
+  const [, digits = ""] = await person.says(/within two minutes: (\d{6})/);
+  t.equal((await page.post("/api/run", { id: mine.id, digits })).status, 200);
+  t.equal((await person.ended).code, 0);
+});
+
+t.test("keybearer confirm says what became of an action when keybearer stops", async (t) => {
+  const { plan, home, daemon } = await start(t);
+  await plan({ kind: "give", tool: "codex", limit: "spend", amount: 1_000_000 });
+  const person = atScreen(t, home, ["confirm"]);
+  await person.says(/did you ask for this\?/);
+  person.type("y\r");
+  await person.says(/within two minutes/);
+  await daemon.stop(0);
+  t.match(await person.ended, { code: 1, stdout: /nothing was changed: keybearer stopped/ });
+});
+
+const PLAN: Plan = {
+  what: "make a token",
+  change: "widens",
+  diff: [],
+  undo: null,
+  run: () => Promise.reject(new Error("it is not run")),
+};
+
+t.test("an action that nobody types digits for ends by itself", async (t) => {
+  const waiting = new WaitingActions(systemClock, 1);
+  const id = waiting.add(PLAN, "page");
+  const ended = waiting.ended(id);
+  t.not(waiting.confirm(id), null);
+  t.match(await ended, { state: "dropped", what: /not typed within two minutes/, token: null });
+});
+
+t.test(
+  "when keybearer confirm is left its digits are void, because a token would be printed nowhere",
+  (t) => {
+    const waiting = new WaitingActions(systemClock);
+    const id = waiting.add(PLAN, "page");
+    const digits = waiting.confirm(id)?.digits ?? "";
+    const response = new EventEmitter();
+    const input = { name: id, body: null, peer: "", res: response as unknown as ServerResponse };
+    ROUTES["GET /confirmed/:name"]?.({ confirmations: waiting } as unknown as Controls, input);
+    response.emit("close");
+    t.match(waiting.take(id, "page", digits), { ok: false, refusal: "no-digits" });
+    t.match(waiting.take(id, "page", waiting.confirm(id)?.digits ?? ""), { ok: true });
+    t.end();
+  },
+);
+
 t.test("an allowance is given and taken back, and a session is stopped, allowed and lifted", async (t) => {
   const { act, tool, url, token } = await start(t);
   const spend = async () => (await tool())?.limits.find(({ limit }) => limit === "spend");
@@ -246,7 +391,8 @@ t.test("an allowance is given and taken back, and a session is stopped, allowed 
 t.test("a key is rotated, and a tool is made with a key of the console", async (t) => {
   const { act, plan, gateway, text, tool, url, token, paths, page } = await start(t);
   const before = (await tool())?.key;
-  await act({ kind: "rotate", tool: "codex" });
+  t.match((await act({ kind: "rotate", tool: "codex" })).what, /move it from config\.yaml to a file/);
+  t.match(text(), /key: "?file:/);
   t.not((await tool())?.key, before);
   t.equal((await call(`${url}/v1/chat/completions`, token, hello())).status, 200);
   t.equal(liveKeys(gateway).length, 1);

@@ -71,8 +71,11 @@ function isActionKind(kind: string): kind is Action["kind"] {
   return Object.hasOwn(FIELDS, kind);
 }
 
+/** On one line and without direction marks: a person reads it in a terminal before it is confirmed. */
 function isText(value: unknown): value is string {
-  return typeof value === "string" && value.length <= 200;
+  return (
+    typeof value === "string" && value.length <= 200 && !/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u.test(value)
+  );
 }
 
 function isName(value: unknown): boolean {

@@ -2,7 +2,7 @@ import { redactedDiff } from "../../clients/diff.ts";
 import { assign, readAssignment } from "../../config/assignments.ts";
 import { compareConfigs } from "../../config/compare.ts";
 import { type EditResult, readForEdit } from "../../config/edit.ts";
-import { writeConfig } from "../../config/edit-file.ts";
+import { editFile, writeConfig } from "../../config/edit-file.ts";
 import type { YamlMap, YamlValue } from "../../config/edit-layout.ts";
 import {
   freeTokenName,
@@ -37,14 +37,17 @@ export async function planSet(deps: PlanDeps, { tool, settings }: ActionOf<"set"
     return read;
   });
   const edit = await prepare(deps, (text) => assign(text, tool, assignments));
-  const before = assignments.map(({ path }) => `${path.join(".")}=${valueAt(edit.before, tool, path)}`);
+  const before = assignments.map(({ path }) => {
+    const value = valueAt(edit.before, tool, path);
+    return value === null ? null : `${path.join(".")}=${value}`;
+  });
   const set = (values: readonly string[]) =>
     `keybearer tools set ${tool} ${values.map(quoteForShell).join(" ")}`;
   return {
     what: `set ${texts.join(" ")} of ${tool}`,
     change: edit.change,
     diff: edit.diff,
-    undo: set(before),
+    undo: before.includes(null) ? null : set(before.filter((text) => text !== null)),
     run: () => save(deps, edit),
   };
 }
@@ -118,17 +121,18 @@ export async function planCreate(
   const secrets = { key: sourceText(place, paths), token: tokenEntry(tool, made) };
   const edit = await prepare(deps, (before) => planned.insert(before, secrets));
   return {
-    what: `add ${tool}, with a key that the console of ${planned.gateway.name} makes`,
+    what: `add ${tool}, with a key${group === "" ? "" : ` of group ${group}`} that the console of ${planned.gateway.name} makes`,
     change: edit.change,
     diff: edit.diff,
     undo: advice.remove(tool),
     async run() {
-      await save(deps, edit);
+      await write(deps, edit);
       const settings = { group: group === "" ? null : group, quota: null, windows: [], expires_at: null };
       try {
+        await takeEffect(deps);
         await byConsole(gateway, () => controls.lifecycle.create(tool, { account: null, settings }));
       } catch (error) {
-        await takeBack(deps, tool);
+        await takeBack(deps, tool, edit);
         throw error;
       }
       return { note: null, token: made };
@@ -136,9 +140,19 @@ export async function planCreate(
   };
 }
 
-async function takeBack(deps: PlanDeps, tool: string): Promise<void> {
-  const edit = await prepare(deps, (text) => removeTool(text, tool));
-  await save(deps, edit);
+/** To the text before, unless the file was edited since. */
+async function takeBack(
+  { paths, clock, controls, refresh }: PlanDeps,
+  tool: string,
+  { before, after }: PreparedEdit,
+): Promise<void> {
+  const restored = await writeConfig(paths.config, after, before, clock);
+  const removed = restored.ok
+    ? restored
+    : await editFile(paths.config, (text) => removeTool(text, tool), clock);
+  if (!removed.ok)
+    controls.log.error({ tool }, `the new tool has no key, and could not be removed: ${withNext(removed)}`);
+  await refresh();
 }
 
 async function storeHere(env: NodeJS.ProcessEnv): Promise<Store> {
@@ -153,10 +167,14 @@ interface PreparedEdit {
   readonly diff: readonly string[];
 }
 
-/** Makes the edit, and throws an HttpError unless config.yaml is valid before and after it. */
+/** Makes the edit, and throws an HttpError unless config.yaml is in force now, and valid after the edit. */
 async function prepare(deps: PlanDeps, edit: (text: string) => EditResult | Failed): Promise<PreparedEdit> {
-  const { paths } = deps;
+  const { paths, refresh } = deps;
   const before = await readConfig(deps);
+  // What a person sees is compared with what tools may do now.
+  const problem = await refresh();
+  if (problem !== null)
+    throw new HttpError(409, `config.yaml is not in force, so nothing was changed: ${problem}`);
   const edited = edit(before);
   if (!edited.ok) throw new HttpError(409, withNext(edited));
   const old = validConfig(before, paths.home);
@@ -189,21 +207,36 @@ function validConfig(text: string, home: string): { config: Config | null; probl
   return { config: errors.length === 0 ? config : null, problems: describeProblems(errors) };
 }
 
-async function save({ paths, clock, refresh }: PlanDeps, edit: PreparedEdit): Promise<Done> {
+async function save(deps: PlanDeps, edit: PreparedEdit): Promise<Done> {
   if (edit.before === edit.after) return { ...DONE, note: "it was so already" };
-  const written = await writeConfig(paths.config, edit.before, edit.after, clock);
-  if (!written.ok) throw new HttpError(409, withNext(written));
-  await refresh();
+  await write(deps, edit);
+  await takeEffect(deps);
   return DONE;
 }
 
-/** As `keybearer tools set` takes it; empty: it is not set. */
-function valueAt(text: string, tool: string, path: readonly string[]): string {
+async function write({ paths, clock }: PlanDeps, { before, after }: PreparedEdit): Promise<void> {
+  const written = await writeConfig(paths.config, before, after, clock);
+  if (!written.ok) throw new HttpError(409, withNext(written));
+}
+
+/** A person must not take a tool for disabled that is not. */
+async function takeEffect({ refresh }: PlanDeps): Promise<void> {
+  const problem = await refresh();
+  if (problem !== null)
+    throw new HttpError(
+      409,
+      `config.yaml was saved, but the configuration before stays in force: ${problem}`,
+    );
+}
+
+/** As `keybearer tools set` takes it; empty: it is not set. null: it is a map, which that command does not take. */
+function valueAt(text: string, tool: string, path: readonly string[]): string | null {
   const source = readForEdit(text);
-  if (!source.ok) return "";
+  if (!source.ok) return null;
   let value: YamlValue | undefined = source.value;
   for (const name of ["tools", tool, ...path]) value = isMap(value) ? value[name] : undefined;
-  if (value === undefined || isMap(value)) return "";
+  if (value === undefined) return "";
+  if (isMap(value)) return null;
   const parts = typeof value === "string" ? [value] : value;
   return parts.map((part) => String(part).replace(/^\$/, "")).join(",");
 }

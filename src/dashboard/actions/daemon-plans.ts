@@ -35,7 +35,8 @@ export function planTakeBack({ controls }: PlanDeps, { kind, tool }: ActionOf<"t
 
 export async function planRotate({ controls }: PlanDeps, { kind, tool }: ActionOf<"rotate">): Promise<Plan> {
   const { lifecycle, actions, reload } = controls;
-  const gateway = reload.snapshot.config.tools[tool]?.gateway ?? "";
+  const found = reload.snapshot.config.tools[tool];
+  const gateway = found?.gateway ?? "";
   const options = { store: null, force: false, renew: false } as const;
   const listed = await byConsole(gateway, () => lifecycle.rotatable(tool, options));
   if (listed.renewed !== null)
@@ -46,7 +47,8 @@ export async function planRotate({ controls }: PlanDeps, { kind, tool }: ActionO
         next: advice.rotate(tool),
       }),
     );
-  const what = `rotate the key of ${tool} (${listed.key ?? "not shown"}) at the console of ${gateway}`;
+  const moved = found?.key.kind === "literal" ? ", and move it from config.yaml to a file" : "";
+  const what = `rotate the key of ${tool} (${listed.key ?? "not shown"}) at the console of ${gateway}${moved}`;
   return plan(kind, what, null, async () => {
     const change = await byConsole(gateway, () => lifecycle.rotate(tool, { ...options, reason: "asked" }));
     actions.add(`dashboard: ${what}`);
@@ -107,8 +109,9 @@ export function planTrust({ controls }: PlanDeps, { kind, name }: ActionOf<"trus
   if (held.length === 0) throw new HttpError(409, `nothing of ${name} is held`);
   return {
     ...plan(kind, `trust the change of ${name}`, null, async () => {
-      const { problems } = await trustHeld(controls, name, held, PEER);
+      const { granted, problems } = await trustHeld(controls, name, held, PEER);
       if (problems.length > 0) throw new HttpError(409, problems.join("; "));
+      if (granted.length === 0) throw new HttpError(409, `nothing of ${name} is held any more`);
       return DONE;
     }),
     diff: held.flatMap(describeHeld),

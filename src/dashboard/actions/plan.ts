@@ -29,8 +29,8 @@ export interface PlanDeps {
   readonly clock: Clock;
   readonly controls: Controls;
   readonly isSandbox: () => boolean;
-  /** Reads config.yaml now, instead of when the save is noticed. */
-  readonly refresh: () => Promise<void>;
+  /** Reads config.yaml now, instead of when the save is noticed. Answers why it is not in force; null: it is. */
+  readonly refresh: () => Promise<string | null>;
 }
 
 /** What the routes of the control socket call a caller. */
