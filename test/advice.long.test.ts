@@ -117,6 +117,10 @@ const CONFIRM: ElsewhereCase = {
   file: "dashboard/actions.test.ts",
   title: "keybearer confirm is for a person, and says when nothing waits",
 };
+const BROWSERS: ElsewhereCase = {
+  file: "dashboard/bookmarks.test.ts",
+  title: "each command about remembered browsers works where it is printed",
+};
 const CAPTCHA: ElsewhereCase = {
   file: "journeys/mirror-login.long.test.ts",
   title: "a login that needs a captcha says so, and a refresh token works instead",
@@ -137,6 +141,8 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
   stop: BACKGROUND,
   logs: BACKGROUND,
   confirm: CONFIRM,
+  browsers: BROWSERS,
+  revokeBrowser: BROWSERS,
   init: {
     own: true,
     printed: advice.init(),

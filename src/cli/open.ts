@@ -5,6 +5,7 @@ import type { OpenAnswer } from "../control/routes.ts";
 import type { Problem } from "../core/display.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
 import { writeRedirect } from "../dashboard/redirect-file.ts";
+import { listBrowsers, revokeBrowser } from "./open-browsers.ts";
 import { fail, print, printJson } from "./ui/messages.ts";
 import { commandPaths, stdio } from "./ui/stdio.ts";
 
@@ -12,12 +13,26 @@ export function openCommand(): Command {
   return new Command("open")
     .description("open the dashboard in the browser: what runs, what it cost, what is refused")
     .option("--print", "print the address instead; it works once, for a minute")
-    .option("--json", "print it as JSON")
+    .option("--list", "list the browsers that open it by a bookmark instead")
+    .option("--revoke <name>", "end this browser's bookmark and its sessions instead")
+    .option("--json", "print the address or the list as JSON")
     .action(open);
 }
 
-async function open(options: { print?: boolean; json?: boolean }): Promise<void> {
-  if (options.print && options.json) return fail("--print or --json, not both", EXIT.usage);
+interface OpenOptions {
+  readonly print?: boolean;
+  readonly list?: boolean;
+  readonly revoke?: string;
+  readonly json?: boolean;
+}
+
+async function open(options: OpenOptions): Promise<void> {
+  const chosen = [options.print, options.list, options.revoke].filter((option) => option !== undefined);
+  if (chosen.length > 1) return fail("--print, --list or --revoke, one of them", EXIT.usage);
+  if (options.json && options.list === undefined && chosen.length > 0)
+    return fail("--json is for the address and for --list", EXIT.usage);
+  if (options.list) return listBrowsers(options.json ?? false);
+  if (options.revoke !== undefined) return revokeBrowser(options.revoke);
   const paths = commandPaths();
   const asked = await askDaemon<OpenAnswer>(paths, "POST", "/open", {});
   if (!asked.ok) return fail(explain(asked), EXIT.failed);

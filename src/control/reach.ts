@@ -75,6 +75,7 @@ export const REACH: Readonly<Record<string, Reach>> = {
   use: "widens",
 
   // Routes of the control socket.
+  "GET /browsers": "reads",
   "GET /confirmations": "reads",
   "GET /confirmed/:name": "widens",
   "GET /events": "reads",
@@ -111,6 +112,7 @@ export const REACH: Readonly<Record<string, Reach>> = {
   "POST /refreshkeys": "keeps",
   "POST /release/:name": "widens",
   "POST /rename/:name": "keeps",
+  "POST /revokebrowser/:name": "narrows",
   "POST /rotate/:name": "keeps",
   "POST /rotation/:name": "reads",
   "POST /stop": "narrows",
@@ -121,6 +123,7 @@ export const REACH: Readonly<Record<string, Reach>> = {
 
   // Routes of the dashboard. Its two that change something follow the table of its actions.
   "GET /api/bill": "reads",
+  "GET /api/browsers": "reads",
   "GET /api/csv": "reads",
   "GET /api/events": "reads",
   "GET /api/history": "reads",
@@ -131,6 +134,7 @@ export const REACH: Readonly<Record<string, Reach>> = {
   "GET /api/records/:name": "reads",
   "GET /api/tools": "reads",
   "GET /api/usage": "reads",
+  "POST /api/challenge": "keeps",
   "POST /api/plan": "reads",
   "POST /api/run": "depends",
   "POST /api/session": "keeps",
@@ -143,7 +147,9 @@ export const REACH: Readonly<Record<string, Reach>> = {
   "action enable": "widens",
   "action give": "widens",
   "action give-session": "widens",
+  "action remember-browser": "widens",
   "action revoke": "depends",
+  "action revoke-browser": "narrows",
   "action rotate": "keeps",
   "action set": "depends",
   "action stop-session": "narrows",

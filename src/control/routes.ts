@@ -32,6 +32,7 @@ import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
 import type { Notifier } from "../notify/notifier.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
+import type { Browsers } from "./browsers.ts";
 import type { Confirmations } from "./confirmation.ts";
 import type { SessionLimitStatus, SessionStatus } from "./session-status.ts";
 import { type ActionLog, indexStatus, type Status } from "./status.ts";
@@ -90,6 +91,7 @@ export interface Controls {
   >;
   readonly notifier: Pick<Notifier, "status" | "test">;
   readonly confirmations: Confirmations;
+  readonly browsers: Browsers;
 }
 
 export interface HeldTool {
@@ -239,6 +241,11 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     // A token would be printed nowhere.
     res.once("close", () => confirmations.leave(name));
     return confirmations.ended(name) ?? NOT_FOUND;
+  },
+  "GET /browsers": ({ browsers }) => browsers.list(),
+  "POST /revokebrowser/:name": async ({ browsers }, { name, body }) => {
+    requireEmpty(body);
+    return (await browsers.revoke(name)) ?? NOT_FOUND;
   },
   "GET /sessions": (controls) => controls.sessions(),
   "POST /stopsession/:name": (controls, { name, body, peer }) => {

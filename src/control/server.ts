@@ -142,6 +142,7 @@ async function runRoute(req: IncomingMessage, res: ServerResponse, controls: Con
 
 /** A key can be trusted for a tool or a whole gateway; an allowance belongs to a tool, a login to a console. */
 function nounFor(route: string): string {
+  if (route === "revokebrowser") return "remembered browser called";
   if (route === "confirm" || route === "confirmed") return "action that waits called";
   if (route === "lift" || route === "models") return "tool";
   return route === "login" || route === "sync" ? "gateway with a console called" : "tool or gateway";

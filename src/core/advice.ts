@@ -20,6 +20,8 @@ export const advice = {
   doctor: () => "keybearer doctor",
   open: () => "keybearer open",
   confirm: () => "keybearer confirm",
+  browsers: () => "keybearer open --list",
+  revokeBrowser: (name: string) => `keybearer open --revoke ${name}`,
   editConfig: () => "keybearer config edit",
   addGateway: () => "keybearer gateways add <name> <url>",
 

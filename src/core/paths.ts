@@ -34,6 +34,8 @@ export interface Paths {
   readonly shared: string;
   /** Alerts that were not delivered yet. */
   readonly notifyQueue: string;
+  /** The browsers that open the dashboard by a bookmark. */
+  readonly browsers: string;
   /** What was reported to the owner, and which subjects are muted. */
   readonly events: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config is not one of them. */
@@ -83,6 +85,7 @@ export function findPaths(options: PathOptions): Paths {
     keyChanges: join(state, "key-changes.json"),
     shared: join(state, "shared.json"),
     notifyQueue: join(state, "notify-queue.jsonl"),
+    browsers: join(state, "browsers.json"),
     events: join(state, "events.jsonl"),
     own: [folder, state],
     notKeys: [config, state, run],

@@ -246,6 +246,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     lifecycle,
     notifier,
     confirmations: dashboard.confirmations,
+    browsers: dashboard.bookmarks,
     ...createEventControls(events),
   };
   control.serve(controls);

@@ -8,7 +8,7 @@ import type { ExportedRecord } from "../usage/reports/records.ts";
  * The dashboard's JSON, for the server and the page. Types only: the page is bundled, and must not contain server code.
  * Keys appear as fingerprints, times in milliseconds UTC, money in whole micro-dollars. null is unknown, which is not zero.
  *
- * Every request but the first carries `authorization: Bearer <token>`; every POST is application/json. A response that is
+ * Every request but those for a session carries `authorization: Bearer <token>`; every POST is application/json. A response that is
  * not 200 is a Failure: 400 the request is wrong, 401 the session is over (→ keybearer open), 404 there is no such thing,
  * 409 it was not done, 429 too many, 503 it cannot be answered now.
  */
@@ -18,10 +18,25 @@ export interface Failure {
   readonly error: string;
 }
 
-/** POST /api/session */
-export interface SessionRequest {
-  /** From the URL's fragment: #code=… Valid once, for 60 s. */
-  readonly code: string;
+/** POST /api/session: with a code, or from a remembered browser. */
+export type SessionRequest = { readonly code: string } | Proof;
+
+export interface Proof {
+  readonly public_key: string;
+  /** From POST /api/challenge. */
+  readonly challenge: string;
+  /** Of signedText() in bookmarks/signed-text.ts, by ECDSA with SHA-256, as WebCrypto writes it, in base64url. */
+  readonly signature: string;
+}
+
+/** POST /api/challenge: from a remembered browser, without a session. */
+export interface ChallengeRequest {
+  readonly public_key: string;
+}
+
+export interface ChallengeAnswer {
+  /** To be signed once, within a minute. */
+  readonly challenge: string;
 }
 
 export interface SessionAnswer {
@@ -213,6 +228,8 @@ export interface KeysProblem {
  * foreign_suspected, missing (only in our log) and other (never an alarm).
  */
 export type MirrorDay = VerdictDay;
+
+/* GET /api/browsers answers BrowsersAnswer of control/browsers.ts. */
 
 /* GET /api/history answers EventsAnswer of control/routes.ts: the last 300 events, the newest last. */
 

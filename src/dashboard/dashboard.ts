@@ -5,6 +5,7 @@ import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
 import { WaitingActions } from "./actions/waiting.ts";
+import { Bookmarks, bookmarkProblem } from "./bookmarks/bookmarks.ts";
 import { REDIRECT_MS, removeRedirects } from "./redirect-file.ts";
 import { Api, type DashboardDeps } from "./routes.ts";
 import { DashboardServer, type PageFiles, readPageFiles } from "./server.ts";
@@ -44,6 +45,7 @@ export class Dashboard {
   readonly #sessions: Sessions;
   /** What pages asked for, and a person has to confirm. */
   readonly confirmations: WaitingActions;
+  readonly bookmarks: Bookmarks;
   readonly #files: PageFiles | null;
   /** null: sessions end with the daemon. */
   readonly #sessionFile: string | null;
@@ -63,6 +65,13 @@ export class Dashboard {
       this.#inBackground("saving a dashboard session", () => this.#saveSessions()),
     );
     this.confirmations = new WaitingActions(deps.clock);
+    this.bookmarks = new Bookmarks({
+      file: deps.paths.browsers,
+      clock: deps.clock,
+      log: deps.log,
+      sessions: this.#sessions,
+      problem: () => bookmarkProblem(this.#settings().when, deps.peers.supported),
+    });
     this.#files = readPageFiles();
     // While the daemon restarts, another user could take the port and receive a page's token. Where the user of a
     // connection is unknown, tokens must not be valid after that.
@@ -157,7 +166,7 @@ export class Dashboard {
       throw new Error("this keybearer was built without the dashboard → npm run build, then restart it");
     }
     const server = new DashboardServer(
-      new Api(this.#deps, this.#sessions, this.confirmations),
+      new Api(this.#deps, this.#sessions, this.confirmations, this.bookmarks),
       this.#files,
       log,
     );
@@ -221,7 +230,9 @@ export class Dashboard {
     const { listen } = this.#settings();
     if (this.#sessionFile === null || this.#open?.listen !== JSON.stringify(listen)) return;
     // Port 0 is another port next time, and no page finds it.
-    if (sessions.length === 0 || listen.port === 0) return;
+    if (listen.port === 0) return;
+    // The file may still have one that was revoked.
+    if (sessions.length === 0) return this.#removeSessionFile();
     try {
       await writeSessions(this.#sessionFile, listen, sessions);
     } catch (error) {

@@ -26,17 +26,20 @@ import { planAction } from "./actions/plan-action.ts";
 import type { Refusal, WaitingActions } from "./actions/waiting.ts";
 import type {
   By,
+  ChallengeAnswer,
   GroupSettings,
   MirrorAnswer,
   ModelsAnswer,
   MonthBill,
   PlanAnswer,
+  Proof,
   RecordAnswer,
   RunAnswer,
   SessionAnswer,
   ToolSettings,
   ToolsAnswer,
 } from "./api.ts";
+import type { Bookmarks } from "./bookmarks/bookmarks.ts";
 import { hasOnly, readJson } from "./http.ts";
 import { LiveEvents } from "./live.ts";
 import { LogReader } from "./log-reader.ts";
@@ -98,20 +101,24 @@ export class Api {
   readonly #view: NowView;
   readonly #live: LiveEvents;
   readonly #waiting: WaitingActions;
+  readonly #bookmarks: Bookmarks;
   readonly #logWrongCode: () => void;
+  readonly #logWrongSignature: () => void;
   readonly #logOtherUser: () => void;
   #unsubscribe: (() => void) | null = null;
 
-  constructor(deps: DashboardDeps, sessions: Sessions, waiting: WaitingActions) {
+  constructor(deps: DashboardDeps, sessions: Sessions, waiting: WaitingActions, bookmarks: Bookmarks) {
     const { paths, clock, log, usage } = deps;
     this.#deps = deps;
     this.#sessions = sessions;
     this.#waiting = waiting;
+    this.#bookmarks = bookmarks;
     const openIndex = (lockWaitMs: number) => openIndexForReading(paths.index, lockWaitMs);
     this.#reader = new LogReader(openIndex, usage, clock);
     this.#view = new NowView(clock, deps.status, deps.inFlight, this.#reader);
     this.#live = new LiveEvents(this.#view, clock, log);
     this.#logWrongCode = throttledLog(log, "a browser sent the dashboard a wrong or expired code");
+    this.#logWrongSignature = throttledLog(log, "a browser's signature for the dashboard did not hold");
     this.#logOtherUser = throttledLog(log, "the dashboard refused another user of this machine");
   }
 
@@ -147,7 +154,10 @@ export class Api {
       );
     }
     if (request.route === "POST /api/session") return this.#startSession(req);
-    const end = this.#sessions.begin(bearerToken(req) ?? "");
+    if (request.route === "POST /api/challenge") return this.#challenge(req);
+    // A response that has begun, such as the events, would go on after its session. A short one ends by itself.
+    const cut = () => (res.headersSent ? res.destroy() : undefined);
+    const end = this.#sessions.begin(bearerToken(req) ?? "", cut);
     if (end === null)
       throw new HttpError(401, `this page has no session, or its session has ended → ${advice.open()}`);
     // The client may be gone by now.
@@ -184,6 +194,8 @@ export class Api {
         return this.#models(query.get("tool") ?? "");
       case "GET /api/history":
         return newestEvents(this.#deps.controls(), MAX_EVENTS);
+      case "GET /api/browsers":
+        return this.#bookmarks.list();
       case "GET /api/mirror":
         return this.#mirror();
       case "GET /api/bill":
@@ -193,9 +205,15 @@ export class Api {
     }
   }
 
-  /** Exchanges the code for a session. This is the only route without one. */
+  /** Exchanges the code, or a remembered browser's signature, for a session. */
   async #startSession(req: IncomingMessage): Promise<SessionAnswer> {
     const body = await readJson(req);
+    if (isProof(body)) {
+      const token = this.#bookmarks.exchange(body, originOf(req));
+      if (token !== null) return { token, version: version() };
+      this.#logWrongSignature();
+      throw new HttpError(401, `the signature of this browser does not hold → ${advice.open()}`);
+    }
     if (!hasOnly(body, ["code"]) || typeof body.code !== "string") throw new HttpError(400, "send the code");
     const exchanged = this.#sessions.exchange(body.code);
     if (exchanged.ok) return { token: exchanged.token, version: version() };
@@ -203,6 +221,13 @@ export class Api {
     throw exchanged.reason === "too-many"
       ? new HttpError(429, `too many wrong codes. wait a minute → ${advice.open()}`)
       : new HttpError(401, `this code was used before, or is older than a minute → ${advice.open()}`);
+  }
+
+  async #challenge(req: IncomingMessage): Promise<ChallengeAnswer> {
+    const body = await readJson(req);
+    if (!hasOnly(body, ["public_key"]) || typeof body.public_key !== "string")
+      throw new HttpError(400, "send public_key (a text)");
+    return { challenge: this.#bookmarks.challenge(body.public_key, originOf(req)) };
   }
 
   async #record(id: string, signal: AbortSignal): Promise<RecordAnswer> {
@@ -251,7 +276,7 @@ export class Api {
   /** Says what an action would do. Nothing is changed yet. */
   async #plan(req: IncomingMessage): Promise<PlanAnswer> {
     const action = readAction(await readJson(req));
-    const plan = await planAction(this.#planDeps(), action);
+    const plan = await planAction(this.#planDeps(originOf(req)), action);
     const { what, change, diff, undo } = plan;
     const id = this.#waiting.add(plan, bearerToken(req) ?? "");
     return { id, what, diff, undo, needs_digits: change === "widens" };
@@ -279,14 +304,15 @@ export class Api {
     }
   }
 
-  #planDeps(): PlanDeps {
+  #planDeps(origin: string): PlanDeps {
     const { paths, env, clock, controls, isSandbox, reload } = this.#deps;
     const refresh = async () => {
       await reload.refresh(false);
       const problem = reload.problems.find(({ severity }) => severity === "error");
       return problem === undefined ? null : problemInLine(problem);
     };
-    return { paths, env, clock, controls: controls(), isSandbox, refresh };
+    const bookmarks = this.#bookmarks;
+    return { paths, env, clock, controls: controls(), isSandbox, bookmarks, origin, refresh };
   }
 
   async #models(tool: string): Promise<ModelsAnswer> {
@@ -357,6 +383,18 @@ function refusalText({
 }): string {
   const { text } = REFUSED[refusal];
   return refusal === "wrong" ? `${text}; ${triesLeft} more ${triesLeft === 1 ? "try" : "tries"}` : text;
+}
+
+function isProof(body: unknown): body is Proof & Record<string, unknown> {
+  return (
+    hasOnly(body, ["public_key", "challenge", "signature"]) &&
+    Object.values(body).every((field) => typeof field === "string")
+  );
+}
+
+/** The guard has checked the host, and that an Origin header names the same. */
+function originOf({ headers }: IncomingMessage): string {
+  return `http://${(headers.host ?? "").toLowerCase()}`;
 }
 
 function isTextOrNull(value: unknown): value is string | null {

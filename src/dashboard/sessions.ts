@@ -14,13 +14,17 @@ export interface StoredSession {
   readonly hash: string;
   /** Milliseconds UTC. */
   readonly used_at: number;
+  /** The public key of the remembered browser that began it; null: `keybearer open` did. */
+  readonly browser: string | null;
 }
 
 interface Session {
   readonly hash: Buffer;
   /** Wall time, since it is compared after a restart. */
   usedAt: number;
-  requestsInFlight: number;
+  readonly browser: string | null;
+  /** Requests in flight, as functions that cut their responses. */
+  readonly inFlight: Set<() => void>;
 }
 
 const CODE_MS = 60_000;
@@ -30,18 +34,21 @@ const MAX_SESSIONS = 16;
 const MAX_WRONG_CODES_PER_MINUTE = 20;
 const MINUTE_MS = 60_000;
 
-/** Who may see the dashboard: someone who could open the control socket, by a code that is valid once. */
+/**
+ * Who may see the dashboard: someone who could open the control socket, by a code that is valid once, or a browser that such a
+ * person had remembered.
+ */
 export class Sessions {
   readonly #clock: Clock;
-  readonly #onNew: () => void;
+  readonly #onChange: () => void;
   #codes: readonly { readonly hash: Buffer; readonly validUntil: number }[] = [];
   #sessions: readonly Session[] = [];
   #wrongCodes: readonly number[] = [];
   #lastUse = 0;
 
-  constructor(clock: Clock, onNew: () => void) {
+  constructor(clock: Clock, onChange: () => void) {
     this.#clock = clock;
-    this.#onNew = onNew;
+    this.#onChange = onChange;
   }
 
   issueCode(): { readonly code: string; readonly expiresInSeconds: number } {
@@ -61,15 +68,33 @@ export class Sessions {
       const tooMany = this.#wrongCodes.length > MAX_WRONG_CODES_PER_MINUTE;
       return { ok: false, reason: tooMany ? "too-many" : "wrong" };
     }
+    return { ok: true, token: this.start(null) };
+  }
+
+  /** Returns the token. @param browser the public key of the remembered browser; null: it came with a code */
+  start(browser: string | null): string {
     const token = randomToken();
-    const session = { hash: hashOf(token), usedAt: this.#clock.now(), requestsInFlight: 0 };
+    const session = {
+      hash: hashOf(token),
+      usedAt: this.#clock.now(),
+      browser,
+      inFlight: new Set<() => void>(),
+    };
     this.#sessions = [...this.#sessions, session].slice(-MAX_SESSIONS);
-    this.#onNew();
-    return { ok: true, token };
+    this.#onChange();
+    return token;
+  }
+
+  /** Ends the sessions that this remembered browser began, and cuts their responses. */
+  endOf(browser: string): void {
+    const ended = this.#sessions.filter((each) => each.browser === browser);
+    this.#sessions = this.#sessions.filter((each) => each.browser !== browser);
+    for (const { inFlight } of ended) for (const cut of inFlight) cut();
+    if (ended.length > 0) this.#onChange();
   }
 
   /** Begins a request with this token. Returns the function that ends it; null: there is no such session. */
-  begin(token: string): (() => void) | null {
+  begin(token: string, cut: () => void): (() => void) | null {
     const hash = hashOf(token);
     const session = this.#sessions.find((each) => timingSafeEqual(each.hash, hash));
     if (session === undefined) return null;
@@ -78,9 +103,9 @@ export class Sessions {
       this.touch();
     };
     use();
-    session.requestsInFlight += 1;
+    session.inFlight.add(cut);
     return () => {
-      session.requestsInFlight -= 1;
+      session.inFlight.delete(cut);
       use();
     };
   }
@@ -96,17 +121,19 @@ export class Sessions {
 
   /** Takes over the sessions of the previous daemon. */
   restore(stored: readonly StoredSession[]): void {
-    this.#sessions = stored.slice(-MAX_SESSIONS).map(({ hash, used_at }) => ({
+    this.#sessions = stored.slice(-MAX_SESSIONS).map(({ hash, used_at, browser }) => ({
       hash: Buffer.from(hash, "hex"),
       usedAt: used_at,
-      requestsInFlight: 0,
+      browser,
+      inFlight: new Set(),
     }));
   }
 
   toStore(): StoredSession[] {
-    return this.#sessions.map(({ hash, usedAt, requestsInFlight }) => ({
+    return this.#sessions.map(({ hash, usedAt, browser, inFlight }) => ({
       hash: hash.toString("hex"),
-      used_at: requestsInFlight > 0 ? this.#clock.now() : usedAt,
+      used_at: inFlight.size > 0 ? this.#clock.now() : usedAt,
+      browser,
     }));
   }
 
@@ -156,6 +183,7 @@ export async function writeSessions(
 }
 
 function isStoredSession(value: unknown): value is StoredSession {
-  const { hash, used_at } = Object(value);
-  return typeof hash === "string" && /^[\da-f]{64}$/.test(hash) && Number.isSafeInteger(used_at);
+  const { hash, used_at, browser } = Object(value);
+  const isBrowser = browser === null || typeof browser === "string";
+  return typeof hash === "string" && /^[\da-f]{64}$/.test(hash) && Number.isSafeInteger(used_at) && isBrowser;
 }

@@ -99,6 +99,7 @@ t.test(
         "state/key-changes.json",
         "state/token-uses.json",
         "state/other-models.json",
+        "state/browsers.json",
         "state/shared.json.set-aside-2026-11-15T11-25-12-000Z",
         "state/index.db.set-aside-2026-11-15T11-25-12-000Z",
         "state/usage/2099-11-14.jsonl.set-aside-2026-11-15T11-25-12-000Z",

@@ -42,6 +42,14 @@ function attacksWith(session: string, code: string): readonly Attack[] {
       ),
     },
     { name: "run", code: fetched("/api/run", `${post}, body: ${body({ id: "x", digits: "000000" })}`) },
+    { name: "challenge", code: fetched("/api/challenge", `${post}, body: ${body({ public_key: "x" })}`) },
+    {
+      name: "challenge-json",
+      code: fetched(
+        "/api/challenge",
+        `method: "POST", headers: { "content-type": "application/json" }, body: ${body({ public_key: "x" })}`,
+      ),
+    },
     {
       name: "beacon",
       code: `navigator.sendBeacon(at("/api/plan"), new Blob([${body(DISABLE)}])); return "";`,
@@ -115,13 +123,13 @@ export async function rebound(t: Test, scene: DashboardSetup): Promise<void> {
   const page = await scene.browser.newPage();
   await page.goto(`http://rebind.test:${scene.port}/page`);
   const answers: { status: number; text: string }[] = await page.evaluate(`Promise.all(
-    ["/", "/main.js", "/api/now", "/api/tools", "/api/records", "/api/plan", "/api/run"].map(async (path) => {
-      const isPost = path === "/api/plan" || path === "/api/run";
+    ["/", "/main.js", "/api/now", "/api/tools", "/api/records", "/api/plan", "/api/run", "/api/challenge"].map(async (path) => {
+      const isPost = ["/api/plan", "/api/run", "/api/challenge"].includes(path);
       const headers = { authorization: "Bearer ${token}", "content-type": "application/json" };
       const answer = await fetch(path, isPost ? { method: "POST", headers, body: '{"kind":"sync","gateway":"main"}' } : { headers });
       return { status: answer.status, text: await answer.text() };
     }))`);
-  t.equal(answers.length, 7);
+  t.equal(answers.length, 8);
   for (const { status, text } of answers) {
     t.equal(status, 421);
     t.notMatch(text, /codex|writer|<html/);

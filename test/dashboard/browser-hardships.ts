@@ -39,10 +39,10 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
   await page.getByText("config.yaml has problems").waitFor({ state: "detached" });
 }
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+export const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** Of any impact. `colours`: only the rules that depend on the theme. */
-async function faultsOf(page: Page, colours = false): Promise<string[]> {
+export async function faultsOf(page: Page, colours = false): Promise<string[]> {
   const only = colours ? ", runOnly: { type: 'rule', values: ['color-contrast', 'link-in-text-block'] }" : "";
   const { violations }: { violations: { id: string; impact: string; nodes: { html: string }[] }[] } =
     await page.evaluate(`axe.run(document, { resultTypes: ['violations']${only} })`);

@@ -8,6 +8,7 @@ import { LONG } from "../doubles/effort.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { watchPages } from "../doubles/watched-page.ts";
 import { attacked, rebound } from "./browser-attacks.ts";
+import { opensByBookmark } from "./browser-bookmark.ts";
 import { catchesUp, restsUnseen } from "./browser-gaps.ts";
 import { isAccessible, needsSession, policyHolds, staysText, survives } from "./browser-hardships.ts";
 import { choosesLook, presses } from "./browser-manners.ts";
@@ -68,6 +69,7 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
       catchesUp(t, scene, watch),
     );
     await t.test("a hidden page sends no requests", (t) => restsUnseen(t, scene, watch));
+    await t.test("a bookmark opens the page until it is revoked", (t) => opensByBookmark(t, scene, watch));
     await t.test("the page survives a restart of the daemon", (t) => survives(t, scene, watch, page));
   });
   await page.context().close();

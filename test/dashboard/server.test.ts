@@ -68,6 +68,7 @@ const DATA = [
   "models?tool=codex",
   "mirror",
   "bill?month=2026-10",
+  "browsers",
 ].map((name) => `/api/${name}`);
 
 t.test("every answer has the security headers, and no other file is served", async (t) => {

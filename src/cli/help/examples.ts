@@ -160,7 +160,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   confirm: { examples: ["keybearer confirm"] },
   open: {
     summary: "open the dashboard in the browser",
-    examples: ["keybearer open", "keybearer open --print"],
+    examples: ["keybearer open", "keybearer open --print", "keybearer open --list"],
   },
   completion: {
     examples: [

@@ -172,7 +172,7 @@ const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(
   `^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp|\\.config\\.edit\\.${HEX}\\.yaml)$`,
 );
-const FACT = "(?:trust|token-uses|other-models|consoles|key-calls|key-changes|shared)\\.json";
+const FACT = "(?:trust|token-uses|other-models|consoles|key-calls|key-changes|shared|browsers)\\.json";
 const ASIDE = "\\.set-aside-[\\dTZ-]+";
 const FACTS = new RegExp(`^(?:${FACT}(?:\\.tmp|${ASIDE})?|\\.${FACT}\\.${HEX}\\.tmp)$`);
 const DAYS = new RegExp(`^\\d{4}-\\d\\d-\\d\\d\\.jsonl(?:\\.gz)?(?:\\.tmp|${ASIDE})?$`);

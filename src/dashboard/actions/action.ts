@@ -28,7 +28,10 @@ export type Action =
   | { readonly kind: "acknowledge"; readonly alarm: ShownAlarm }
   | { readonly kind: "sync"; readonly gateway: string }
   /** What is held of a tool or a gateway. */
-  | { readonly kind: "trust"; readonly name: string };
+  | { readonly kind: "trust"; readonly name: string }
+  /** The browser of the page, which then opens the dashboard without a terminal. */
+  | { readonly kind: "remember-browser"; readonly name: string; readonly public_key: string }
+  | { readonly kind: "revoke-browser"; readonly name: string };
 
 type Check = (value: unknown) => boolean;
 
@@ -38,7 +41,7 @@ const FIELDS: Readonly<Record<Action["kind"], Readonly<Record<string, Check>>>> 
   disable: { tool: isName },
   rotate: { tool: isName },
   "take-back": { tool: isName },
-  token: { tool: isName, name: isTokenName },
+  token: { tool: isName, name: isPlainName },
   revoke: { tool: isName, name: isName },
   create: { tool: isName, gateway: isName, group: isText },
   give: { tool: isName, limit: isKind, amount: isAmount },
@@ -48,6 +51,8 @@ const FIELDS: Readonly<Record<Action["kind"], Readonly<Record<string, Check>>>> 
   acknowledge: { alarm: isAlarm },
   sync: { gateway: isName },
   trust: { name: isName },
+  "remember-browser": { name: isPlainName, public_key: isPublicKey },
+  "revoke-browser": { name: isPlainName },
 };
 
 export const ACTION_KINDS: readonly string[] = Object.keys(FIELDS);
@@ -82,9 +87,14 @@ function isName(value: unknown): boolean {
   return isText(value) && value !== "";
 }
 
-/** As `keybearer tools token --name` takes it. */
-function isTokenName(value: unknown): boolean {
+/** What can be typed as an argument without quotes. */
+function isPlainName(value: unknown): boolean {
   return isText(value) && /^[A-Za-z0-9][\w.-]{0,39}$/.test(value);
+}
+
+/** In base64url, as long as one of P-256 is. */
+function isPublicKey(value: unknown): boolean {
+  return isText(value) && /^[\w-]{122}$/.test(value);
 }
 
 function areSettings(value: unknown): boolean {

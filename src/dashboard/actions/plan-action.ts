@@ -1,5 +1,6 @@
 import { HttpError } from "../../core/errors.ts";
 import type { Action } from "./action.ts";
+import { planRemember, planRevokeBrowser } from "./browser-plans.ts";
 import { planCreate, planRevoke, planSet, planSwitch, planToken } from "./config-plans.ts";
 import {
   planAcknowledge,
@@ -45,6 +46,10 @@ export function planAction(deps: PlanDeps, action: Action): Promise<Plan> | Plan
       return planSync(deps, action);
     case "trust":
       return planTrust(deps, action);
+    case "remember-browser":
+      return planRemember(deps, action);
+    case "revoke-browser":
+      return planRevokeBrowser(deps, action);
   }
 }
 

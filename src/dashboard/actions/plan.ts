@@ -2,6 +2,7 @@ import type { Change } from "../../config/compare.ts";
 import type { Controls } from "../../control/routes.ts";
 import type { Clock } from "../../core/clock.ts";
 import type { Paths } from "../../core/paths.ts";
+import type { Bookmarks } from "../bookmarks/bookmarks.ts";
 
 /** An action as it would be done now. */
 export interface Plan {
@@ -31,6 +32,9 @@ export interface PlanDeps {
   readonly isSandbox: () => boolean;
   /** Reads config.yaml now, instead of when the save is noticed. Answers why it is not in force; null: it is. */
   readonly refresh: () => Promise<string | null>;
+  readonly bookmarks: Pick<Bookmarks, "check" | "remember" | "revoke">;
+  /** The address of the page that asks: http://localhost:5398 */
+  readonly origin: string;
 }
 
 /** What the routes of the control socket call a caller. */

@@ -44,6 +44,8 @@ export function titleOf(action: Action, t: Translate): string {
     case "sync":
       return t("act.sync", { gateway: action.gateway });
     case "trust":
-      return t("act.trust", { name: action.name });
+    case "remember-browser":
+    case "revoke-browser":
+      return t(`act.${action.kind}`, { name: action.name });
   }
 }

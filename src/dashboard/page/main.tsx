@@ -1,6 +1,7 @@
 import { render } from "preact";
 import { App } from "./app.tsx";
 import { escapeControlChars } from "./escape-control-chars.ts";
+import { openByBookmark } from "./live/browser-key.ts";
 import { createClient } from "./live/client.ts";
 import { createLive } from "./live/live.ts";
 import { codeOf, createSession } from "./live/session.ts";
@@ -22,7 +23,20 @@ function start(root: HTMLElement): void {
     if (code !== null) history.replaceState(null, "", `${location.pathname}#/overview`);
     return code;
   };
-  void live.open(takeCode());
+  const begin = async () => {
+    const code = takeCode();
+    const said = code === null && session.token() === null ? await openByBookmark(client, session) : null;
+    await live.open(code, said);
+  };
+  void begin();
+  // Once: a tab that the browser has restored has the token of a session that is over.
+  const unsubscribe = live.subscribe(async () => {
+    const { link } = live.state();
+    if (link.state !== "no-session" || link.why !== "over") return;
+    unsubscribe();
+    await openByBookmark(client, session);
+    if (session.token() !== null) await live.open(null);
+  });
   addEventListener("hashchange", () => {
     const code = takeCode();
     if (code !== null) void live.open(code);

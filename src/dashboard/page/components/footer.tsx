@@ -3,6 +3,7 @@ import { agoInWords, spanInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import type { Language } from "../messages/messages.ts";
 import { chooseLanguageFor, chooseTheme, readTheme, THEMES, type Theme } from "../settings.ts";
+import { Bookmark } from "./bookmark.tsx";
 
 export function Footer({ now }: { readonly now: Now | null }) {
   const { t, language } = useFrame();
@@ -19,6 +20,7 @@ export function Footer({ now }: { readonly now: Now | null }) {
           : t("frame.footer.config", { path: config.path, ago: agoInWords(config.loaded_at, now.at, t) })}
       </span>
       <span class="row">
+        <Bookmark />
         <label>
           {t("frame.language")}{" "}
           <select

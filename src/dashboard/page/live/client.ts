@@ -1,12 +1,15 @@
+import type { BrowsersAnswer } from "../../../control/browsers.ts";
 import type { EventsAnswer } from "../../../control/routes.ts";
 import type { Action } from "../../actions/action.ts";
 import type {
+  ChallengeAnswer,
   Failure,
   MirrorAnswer,
   ModelsAnswer,
   MonthBill,
   Now,
   PlanAnswer,
+  Proof,
   RecordAnswer,
   RecordsPage,
   RunAnswer,
@@ -27,11 +30,14 @@ export interface Answers {
   readonly "/api/mirror": MirrorAnswer;
   readonly "/api/bill": MonthBill;
   readonly "/api/history": EventsAnswer;
+  readonly "/api/browsers": BrowsersAnswer;
 }
 
 /** Throws Failed, or an AbortError where the signal was pulled. */
 export interface Client {
   trade(code: string): Promise<SessionAnswer>;
+  challenge(publicKey: string): Promise<ChallengeAnswer>;
+  prove(proof: Proof): Promise<SessionAnswer>;
   get<P extends keyof Answers>(path: P, query?: URLSearchParams, signal?: AbortSignal): Promise<Answers[P]>;
   record(id: string, signal?: AbortSignal): Promise<RecordAnswer>;
   /** To be saved as a file. */
@@ -54,6 +60,8 @@ export function createClient(session: Session): Client {
   const stop = (signal: AbortSignal | undefined) => (signal === undefined ? {} : { signal });
   return {
     trade: (code) => post("/api/session", { code }),
+    challenge: (publicKey) => post("/api/challenge", { public_key: publicKey }),
+    prove: (proof) => post("/api/session", proof),
     get: (path, query, signal) => json(withQuery(path, query), stop(signal)),
     record: (id, signal) => json(`/api/records/${encodeURIComponent(id)}`, stop(signal)),
     csv: async (query, signal) => (await ask(withQuery("/api/csv", query), stop(signal))).blob(),

@@ -40,8 +40,8 @@ export interface Live {
   onMissed(listener: () => void): () => void;
   /** Again and again, but only while the page is visible and the daemon is there: every request keeps its port open. */
   every(ms: number, work: () => void): () => void;
-  /** With a one-time code, or with the session there is. */
-  open(code: string | null): Promise<void>;
+  /** With a one-time code, or with the session there is. @param said why this browser got none by its bookmark */
+  open(code: string | null, said?: string | null): Promise<void>;
   /** A hidden page closes its stream, because an open one keeps the dashboard's port open. */
   look(visible: boolean): void;
   /** Something was changed from this page, so what it shows must be fetched again. */
@@ -132,10 +132,10 @@ export function createLive(deps: LiveDeps): Live {
     onRecord: (listener) => added(records, listener),
     onMissed: missed.on,
     every: (ms, work) => repeated(ms, () => looked && state.link.state === "live" && work()),
-    async open(code) {
+    async open(code, said = null) {
       letGo();
       const words = code === null ? null : await trade(code, deps, notLive);
-      if (session.token() === null) return noSession(code === null ? "never" : "code-refused", words);
+      if (session.token() === null) return noSession(code === null ? "never" : "code-refused", words ?? said);
       void follow();
     },
     look,
