@@ -151,7 +151,11 @@ t.test("a browser that is revoked, or was not used for 90 days, gets nothing", a
   t.equal(cut, 1, "what it followed is cut");
   t.notOk(isOpen(sessions, token), "its session has ended");
   t.ok(isOpen(sessions, ofDesk), "the other one's goes on");
-  t.throws(() => bookmarks.exchange(waiting, ORIGIN), { message: UNKNOWN }, "also with a challenge of before");
+  t.throws(
+    () => bookmarks.exchange(waiting, ORIGIN),
+    { message: UNKNOWN },
+    "also with a challenge of before",
+  );
   t.throws(() => bookmarks.challenge(laptop.publicKey, ORIGIN), { message: UNKNOWN });
   t.equal(await bookmarks.revoke("laptop"), null);
 
