@@ -29,13 +29,16 @@ function start(root: HTMLElement): void {
     await live.open(code, said);
   };
   void begin();
+  const goOn = async () => {
+    await openByBookmark(client, session);
+    if (session.token() !== null) await live.open(null);
+  };
   // Once: a tab that the browser has restored has the token of a session that is over.
-  const unsubscribe = live.subscribe(async () => {
+  const unsubscribe = live.subscribe(() => {
     const { link } = live.state();
     if (link.state !== "no-session" || link.why !== "over") return;
     unsubscribe();
-    await openByBookmark(client, session);
-    if (session.token() !== null) await live.open(null);
+    void goOn();
   });
   addEventListener("hashchange", () => {
     const code = takeCode();
