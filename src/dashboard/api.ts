@@ -2,7 +2,9 @@ import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import type { ToolModels } from "../doctor/models.ts";
 import type { ComparedRow, KeyReport, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
+import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
 import type { ExportedRecord } from "../usage/reports/records.ts";
+import type { TodayComparison } from "../usage/reports/today.ts";
 
 /*
  * The dashboard's JSON, for the server and the page. Types only: the page is bundled, and must not contain server code.
@@ -67,8 +69,11 @@ export interface Now {
   readonly running: readonly RunningCall[];
   /** How many there are in all. */
   readonly running_total: number;
+  /** Those that run, and those with a request in the last ten minutes; the last one first, at most 50. */
+  readonly sessions: readonly RunningSession[];
   /** null: the log cannot be read now. */
   readonly today: Today | null;
+  readonly first_bytes: readonly GatewayFirstByte[];
   /** The last 20, newest first. */
   readonly refusals: readonly RefusedRecord[];
 }
@@ -77,6 +82,8 @@ export interface RunningCall {
   /** The id of its later record. */
   readonly id: string;
   readonly tool: string;
+  /** As limits count it. */
+  readonly session: string;
   readonly model: string | null;
   readonly endpoint: string;
   readonly started_at: number;
@@ -95,12 +102,33 @@ export interface RunningCall {
   readonly tokens_by: "reported" | "pieces" | null;
 }
 
+/** What a run of an agent used in all. Requests that name no session share one for each token and day. */
+export interface RunningSession {
+  readonly tool: string;
+  /** As limits count it, which is how it is stopped. */
+  readonly session: string;
+  /** The folder it works in; null: unknown. */
+  readonly project: string | null;
+  readonly branch: string | null;
+  /** When its last request began; null: no request has ended yet. */
+  readonly last_at: number | null;
+  /** That have ended. */
+  readonly requests: number;
+  readonly cost_microdollars: number;
+  readonly unknown_cost: number;
+  readonly stopped: boolean;
+}
+
 export interface Today {
   /** Midnight of the daemon's calendar. */
   readonly since: number;
   readonly total: DaySums;
   /** By cost, the highest first. The tool of unknown callers is null. */
   readonly tools: readonly (DaySums & { readonly tool: string | null })[];
+  /** What is usual by this time of day. */
+  readonly usual: TodayComparison["usual"];
+  /** What the month will have cost. */
+  readonly forecast: TodayComparison["forecast"];
 }
 
 export interface DaySums {

@@ -1,67 +1,88 @@
+import type { SessionStatus } from "../control/session-status.ts";
 import type { Status } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
 import type { InFlight, InFlightCall } from "../proxy/in-flight.ts";
+import { startOfDay } from "../usage/reports/calendar.ts";
 import { readToday, type TodayUsage } from "../usage/reports/chart.ts";
 import { sumTokens, unknownCost } from "../usage/reports/sums.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { DaySums, Now, RefusedRecord, RunningCall, ShownRecord, Today } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
+import { EMPTY_OUTLOOK, type Outlook, readOutlook, runningSessions } from "./outlook.ts";
 import { lastRefusals, MAX_REFUSALS, withAdvice } from "./refusals.ts";
 
 const MAX_RUNNING = 200;
-/** Status and sums are read at most this often, however many pages are open. */
+/** What pages show is read at most this often, however many are open. */
 const REFRESH_MS = 1000;
 /** The mirror corrects costs without notice, so today's sums are read again after this time. */
 const TODAY_STALE_MS = 15_000;
+const OUTLOOK_STALE_MS = 15_000;
 /** It can take this long until a finished record is in the log. */
 const WRITE_DELAY_MS = 500;
 
+interface NowDeps {
+  readonly clock: Clock;
+  readonly status: () => Promise<Status>;
+  readonly sessions: () => readonly SessionStatus[];
+  readonly inFlight: Pick<InFlight, "list" | "size">;
+  readonly reader: LogReader;
+}
+
 /** The current state for open pages, from cached parts. */
 export class NowView {
-  readonly #clock: Clock;
-  readonly #readStatus: () => Promise<Status>;
-  readonly #inFlight: Pick<InFlight, "list" | "size">;
-  readonly #reader: LogReader;
-  #status: Promise<Status> | null = null;
-  #statusAt = Number.NEGATIVE_INFINITY;
-  #today: Today | null = null;
-  #todayAt = Number.NEGATIVE_INFINITY;
-  #todayRead: Promise<Today | null> | null = null;
+  readonly #deps: NowDeps;
+  readonly #status: Cached<Status>;
+  readonly #known: Cached<readonly SessionStatus[]>;
+  readonly #today: Cached<TodayUsage | null>;
+  readonly #outlook: Cached<Outlook>;
   #refusals: Promise<RefusedRecord[]> | null = null;
   #lastRecordAt = Number.NEGATIVE_INFINITY;
 
-  constructor(
-    clock: Clock,
-    readStatus: () => Promise<Status>,
-    inFlight: Pick<InFlight, "list" | "size">,
-    reader: LogReader,
-  ) {
-    this.#clock = clock;
-    this.#readStatus = readStatus;
-    this.#inFlight = inFlight;
-    this.#reader = reader;
+  constructor(deps: NowDeps) {
+    const { clock, reader } = deps;
+    this.#deps = deps;
+    this.#status = new Cached(clock, deps.status);
+    this.#known = new Cached(clock, async () => deps.sessions());
+    this.#today = new Cached(clock, () =>
+      reader.read((db) => readToday(db, clock.now())).catch(nullIfUnavailable),
+    );
+    this.#outlook = new Cached(
+      clock,
+      async () =>
+        (await reader.read((db) => readOutlook(db, clock.now())).catch(nullIfUnavailable)) ?? EMPTY_OUTLOOK,
+    );
   }
 
   async read(): Promise<Now> {
+    const { clock, inFlight } = this.#deps;
+    const isOld = ({ age }: Age) => age >= REFRESH_MS;
+    const hasChanged = ({ at }: Age) => at < this.#lastRecordAt + WRITE_DELAY_MS;
     this.#refusals ??= this.#readRefusals();
-    const [status, today, refusals] = await Promise.all([
-      this.#currentStatus(),
-      this.#currentToday(),
+    const [status, known, today, outlook, refusals] = await Promise.all([
+      this.#status.read(isOld),
+      this.#known.read(isOld),
+      this.#today.read(
+        (it) => it.age >= TODAY_STALE_MS || (isOld(it) && (hasChanged(it) || this.#isNewDay(it))),
+      ),
+      this.#outlook.read(({ age }) => age >= OUTLOOK_STALE_MS),
       this.#refusals,
     ]);
+    const running = inFlight.list(MAX_RUNNING, clock.elapsed()).map(runningCall);
     return {
-      at: this.#clock.now(),
+      at: clock.now(),
       status,
-      running: this.#inFlight.list(MAX_RUNNING, this.#clock.elapsed()).map(runningCall),
-      running_total: this.#inFlight.size,
-      today,
+      running,
+      running_total: inFlight.size,
+      sessions: runningSessions(outlook.sessions, running, known),
+      today: today === null ? null : { ...todayOf(today), usual: outlook.usual, forecast: outlook.forecast },
+      first_bytes: outlook.firstBytes,
       refusals,
     };
   }
 
   recordFinished(record: ShownRecord): void {
-    this.#lastRecordAt = this.#clock.elapsed();
+    this.#lastRecordAt = this.#deps.clock.elapsed();
     const refused = withAdvice(record);
     if (refused === null || this.#refusals === null) return;
     this.#refusals = this.#refusals.then((list) =>
@@ -69,44 +90,55 @@ export class NowView {
     );
   }
 
-  /** Callers during a read wait for the same result. */
-  #currentStatus(): Promise<Status> {
-    const age = this.#clock.elapsed() - this.#statusAt;
-    if (this.#status === null || age >= REFRESH_MS) {
-      this.#statusAt = this.#clock.elapsed();
-      this.#status = this.#readStatus();
-      this.#status.catch(() => {
-        this.#status = null;
-      });
-    }
-    return this.#status;
-  }
-
-  #currentToday(): Promise<Today | null> {
-    const age = this.#clock.elapsed() - this.#todayAt;
-    const changed =
-      this.#todayAt < this.#lastRecordAt + WRITE_DELAY_MS || !isSameDay(this.#today, this.#clock.now());
-    if (this.#todayRead === null && (age >= TODAY_STALE_MS || (changed && age >= REFRESH_MS))) {
-      this.#todayAt = this.#clock.elapsed();
-      this.#todayRead = this.#readToday().finally(() => {
-        this.#todayRead = null;
-      });
-    }
-    return this.#todayRead ?? Promise.resolve(this.#today);
-  }
-
-  async #readToday(): Promise<Today | null> {
-    const usage = await this.#reader.read((db) => readToday(db, this.#clock.now())).catch(nullIfUnavailable);
-    this.#today = usage === null ? null : todayOf(usage);
-    return this.#today;
+  /** Since this was read. */
+  #isNewDay({ age }: Age): boolean {
+    const now = this.#deps.clock.now();
+    return startOfDay(now) !== startOfDay(now - age);
   }
 
   async #readRefusals(): Promise<RefusedRecord[]> {
-    const refusals = await this.#reader.read(lastRefusals).catch(nullIfUnavailable);
+    const refusals = await this.#deps.reader.read(lastRefusals).catch(nullIfUnavailable);
     if (refusals !== null) return refusals;
     // The next call tries again.
     this.#refusals = null;
     return [];
+  }
+}
+
+/** When something was read, on the clock that cannot be set, and how long ago that is. */
+interface Age {
+  readonly at: number;
+  readonly age: number;
+}
+
+/** What was read last. Callers during a read wait for the same result. */
+class Cached<T> {
+  readonly #clock: Clock;
+  readonly #readNow: () => Promise<T>;
+  #last: Promise<T> | null = null;
+  #at = 0;
+  #isReading = false;
+
+  constructor(clock: Clock, readNow: () => Promise<T>) {
+    this.#clock = clock;
+    this.#readNow = readNow;
+  }
+
+  read(isStale: (age: Age) => boolean): Promise<T> {
+    const elapsed = this.#clock.elapsed();
+    const mustRead = this.#last === null || isStale({ at: this.#at, age: elapsed - this.#at });
+    if (this.#last !== null && (this.#isReading || !mustRead)) return this.#last;
+    this.#at = elapsed;
+    this.#isReading = true;
+    const reading = this.#readNow().finally(() => {
+      this.#isReading = false;
+    });
+    this.#last = reading;
+    // The caller gets the error; the next one tries again.
+    reading.catch(() => {
+      this.#last = null;
+    });
+    return reading;
   }
 }
 
@@ -116,11 +148,7 @@ function nullIfUnavailable(error: unknown): null {
   throw error;
 }
 
-function isSameDay(today: Today | null, now: number): boolean {
-  return today !== null && new Date(now).toDateString() === new Date(today.since).toDateString();
-}
-
-function todayOf({ since, tools, total }: TodayUsage): Today {
+function todayOf({ since, tools, total }: TodayUsage): Omit<Today, "usual" | "forecast"> {
   return {
     since,
     total: daySums(total),
@@ -146,6 +174,7 @@ function runningCall(call: InFlightCall): RunningCall {
   return {
     id: call.id,
     tool: call.tool,
+    session: call.session,
     model: call.model,
     endpoint: call.endpoint,
     started_at: call.startedAt,

@@ -115,7 +115,13 @@ export class Api {
     this.#bookmarks = bookmarks;
     const openIndex = (lockWaitMs: number) => openIndexForReading(paths.index, lockWaitMs);
     this.#reader = new LogReader(openIndex, usage, clock);
-    this.#view = new NowView(clock, deps.status, deps.inFlight, this.#reader);
+    this.#view = new NowView({
+      clock,
+      status: deps.status,
+      sessions: () => deps.controls().sessions(),
+      inFlight: deps.inFlight,
+      reader: this.#reader,
+    });
     this.#live = new LiveEvents(this.#view, clock, log);
     this.#logWrongCode = throttledLog(log, "a browser sent the dashboard a wrong or expired code");
     this.#logWrongSignature = throttledLog(log, "a browser's signature for the dashboard did not hold");

@@ -5,7 +5,7 @@ import { listIntervals, type Period, startOfDay } from "./calendar.ts";
 import type { Filter } from "./records.ts";
 import { addUp, extentOf, splitPeriod, sumTokens, type Usage, unknownCost } from "./sums.ts";
 
-/* Today's usage beside that of other days, for `keybearer usage --today`. */
+/* Today's usage beside that of other days, for `keybearer usage --today` and the dashboard. */
 
 interface Amounts {
   readonly requests: number;
@@ -167,7 +167,7 @@ function amounts(sums: Readonly<Sums>): Amounts {
 }
 
 /** Of at least one value, rounded. */
-function median(values: readonly number[]): number {
+export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   const half = sorted.length / 2;
   const low = sorted[Math.ceil(half) - 1] ?? 0;
