@@ -16,10 +16,7 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
   const name = `  "${MARKUP.replaceAll('"', "'")}": { gateway: main, key: k }`;
   await scene.under().save(scene.config.replace("tools:", `tools:\n${name}`));
   await page.getByText("config.yaml has problems").waitFor();
-  t.ok(
-    (await page.locator(".banner pre, .banner code").allInnerTexts()).join().includes("^"),
-    "with the caret",
-  );
+  t.ok((await page.locator(".card pre, .card code").allInnerTexts()).join().includes("^"), "with the caret");
   const wanted = {
     overview: [`no ${MARKUP}`, "ab\\u{202e}dc", "<img src=x onerror='window.ran=1'>"],
     usage: [MARKUP, SPELLED],

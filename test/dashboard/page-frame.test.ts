@@ -5,7 +5,7 @@ import { findClient } from "../../src/clients/table.ts";
 import type { LimitStatus } from "../../src/control/tool-status.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
 import { makeToken } from "../../src/core/token.ts";
-import type { Now, RefusedRecord } from "../../src/dashboard/api.ts";
+import type { RefusedRecord } from "../../src/dashboard/api.ts";
 import { spanInWords, whenInWords } from "../../src/dashboard/page/format.ts";
 import { fullnessOf, limitName } from "../../src/dashboard/page/limit-amount.ts";
 import type { Client } from "../../src/dashboard/page/live/client.ts";
@@ -23,9 +23,8 @@ import {
 } from "../../src/dashboard/page/messages/messages.ts";
 import { ZH } from "../../src/dashboard/page/messages/zh.ts";
 import { refusalAdvice } from "../../src/dashboard/page/refusal-advice.ts";
-import { refusedRuns } from "../../src/dashboard/page/refused-runs.ts";
+import { refusedGroups } from "../../src/dashboard/page/refused-groups.ts";
 import { hrefOf, routeOf } from "../../src/dashboard/page/route.ts";
-import { toolDays } from "../../src/dashboard/page/tool-days.ts";
 import { pastedToken, snippetsFor } from "../../src/dashboard/page/use-settings.ts";
 import { until } from "../doubles/until.ts";
 
@@ -85,9 +84,9 @@ t.test("the page uses the browser's first known language", (t) => {
 });
 
 t.test("a message is filled once, with the form for its number", (t) => {
-  t.equal(en("banner.config.warnings", { n: 1 }), "1 warning about config.yaml");
-  t.equal(en("banner.config.warnings", { n: 2 }), "2 warnings about config.yaml");
-  t.equal(zh("banner.config.warnings", { n: 2 }), "config.yaml 有 2 条提示");
+  t.equal(en("card.config.warnings", { n: 1 }), "1 warning about config.yaml");
+  t.equal(en("card.config.warnings", { n: 2 }), "2 warnings about config.yaml");
+  t.equal(zh("card.config.warnings", { n: 2 }), "config.yaml 有 2 条提示");
   t.equal(filled("{a} {b}", { a: "{b}", b: "x" }), "{b} x", "a value's own braces stay");
   t.equal(filled("{constructor}", {}), "{constructor}", "only what was given is filled in");
   t.end();
@@ -107,41 +106,24 @@ t.test("every refusal has a text, and its next step names the tool", (t) => {
   t.end();
 });
 
-t.test("the same refusal in a row is shown once, with how often", (t) => {
+t.test("the same refusal is shown once, with how often", (t) => {
   const record = (tool: string, refusal: string, requests = 1) =>
     ({ tool, refusal, model: null, requests }) as RefusedRecord;
-  const runs = refusedRuns([
+  const groups = refusedGroups([
     // Many that share a record.
     record("a", "loop", 110),
-    record("a", "loop"),
     record("b", "loop"),
     record("a", "loop"),
+    record("a", "overloaded"),
   ]);
   t.same(
-    runs.map(({ record: { tool }, times }) => [tool, times]),
+    groups.map(({ record: { tool, refusal }, times }) => [tool, refusal, times]),
     [
-      ["a", 111],
-      ["b", 1],
-      ["a", 1],
+      ["a", "loop", 111],
+      ["b", "loop", 1],
+      ["a", "overloaded", 1],
     ],
   );
-  t.end();
-});
-
-t.test("every tool has a row for today, the most expensive first", (t) => {
-  const tools = [{ name: "idle" }, { name: "busy" }];
-  const today = { tools: [{ tool: "busy" }, { tool: null }, { tool: "removed" }] };
-  const days = toolDays({ status: { tools }, today } as unknown as Now);
-  t.same(
-    days.map(({ name, status, sums }) => [name, status !== null, sums !== null]),
-    [
-      ["busy", true, true],
-      [null, false, true],
-      ["removed", false, true],
-      ["idle", true, false],
-    ],
-  );
-  t.equal(toolDays({ status: { tools }, today: null } as unknown as Now).length, 2, "also without a log");
   t.end();
 });
 

@@ -128,7 +128,7 @@ async function takeTrouble(browser: Browser, day: MirrorJourney, picture: Name) 
   await day.daemon.reload();
   // What is told live is kept for a while by a clock that stands still here.
   day.clock.pass(5000);
-  await page.locator(".banner pre").first().waitFor();
+  await page.locator(".card pre").first().waitFor();
   await take(page, "overview", picture("trouble-config"));
   const stranger = await (await browser.newContext({ viewport: NARROW })).newPage();
   await stranger.goto(`${new URL(page.url()).origin}/`);

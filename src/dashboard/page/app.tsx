@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Action } from "../actions/action.ts";
 import { ActContext } from "./act.ts";
 import { ActionDialog } from "./components/action-dialog.tsx";
-import { Banners } from "./components/banners.tsx";
+import { CardsLine } from "./components/cards.tsx";
 import { Footer } from "./components/footer.tsx";
 import { Header } from "./components/header.tsx";
 import { LinkNotice } from "./components/link-notice.tsx";
@@ -50,7 +50,7 @@ export function App({ frame }: { readonly frame: Frame }) {
         <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
         <main id="main" ref={main} tabIndex={-1}>
           <LinkNotice state={state} />
-          {shut ? null : <Banners now={now} brief={route.page !== "overview" && route.page !== "bill"} />}
+          {shut || route.page === "overview" ? null : <CardsLine now={now} />}
           {shut ? null : <Page key={route.page} state={state} query={route.query} setQuery={setQuery} />}
         </main>
         <Footer now={now} />

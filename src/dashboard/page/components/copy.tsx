@@ -37,3 +37,9 @@ export function Command({ text }: { readonly text: string }) {
     </span>
   );
 }
+
+/** What to do next, as the daemon says it: mostly a command. */
+export function NextStep({ text }: { readonly text: string | null }) {
+  if (text === null) return null;
+  return <p class="next">{/^keybearer [^;]+$/.test(text) ? <Command text={text} /> : text}</p>;
+}

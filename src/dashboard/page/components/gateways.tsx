@@ -1,72 +1,63 @@
 import { shownGatewayState } from "../../../control/gateway-state.ts";
 import type { GatewayStatus } from "../../../control/status.ts";
-import { exact } from "../../../core/units.ts";
+import { duration, exact } from "../../../core/units.ts";
 import type { Now } from "../../api.ts";
 import { timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import type { Translate } from "../messages/messages.ts";
+import { type Column, Table } from "./table.tsx";
 
-/** Whether each gateway can be reached, by the last requests to it. */
+/** Whether each gateway can be reached, by the last requests to it, and how fast it begins to answer. */
 export function Gateways({ now }: { readonly now: Now }) {
   const { t } = useFrame();
-  const { gateways, uptime_s: uptime } = now.status;
+  const { gateways } = now.status;
   if (gateways.length === 0) return null;
   return (
-    <section class="panel" aria-labelledby="gateways">
+    <section class="panel gateways" aria-labelledby="gateways">
       <header>
         <h2 id="gateways">{t("overview.gateways")}</h2>
       </header>
-      <div class="table-wrap">
-        <table class="data gateways" aria-labelledby="gateways">
-          <thead>
-            <tr>
-              <th scope="col">{t("overview.gateway")}</th>
-              <th scope="col">{t("overview.gateway.address")}</th>
-              <th scope="col">{t("overview.gateway.state")}</th>
-            </tr>
-          </thead>
-          <tbody>
-            {gateways.map((gateway) => (
-              <Row key={gateway.name} gateway={gateway} at={now.at} startedAt={now.at - uptime * 1000} />
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        caption={t("overview.gateways")}
+        columns={columnsFor(now, t)}
+        rows={gateways}
+        keyOf={({ name }) => name}
+      />
     </section>
   );
 }
 
-interface RowProps {
-  readonly gateway: GatewayStatus;
-  readonly at: number;
-  readonly startedAt: number;
-}
-
-function Row({ gateway, at, startedAt }: RowProps) {
-  const { t } = useFrame();
-  const { name, base_url: address, state, before, next } = gateway;
-  const shown = shownGatewayState(gateway, startedAt);
-  return (
-    <tr>
-      <th scope="row">{name}</th>
-      <td>{address}</td>
-      <td>
+function columnsFor({ at, first_bytes, status }: Now, t: Translate): readonly Column<GatewayStatus>[] {
+  const startedAt = at - status.uptime_s * 1000;
+  return [
+    { id: "name", title: t("overview.gateway"), cell: ({ name }) => name },
+    { id: "address", title: t("overview.gateway.address"), cell: ({ base_url }) => base_url },
+    {
+      id: "state",
+      title: t("overview.gateway.state"),
+      cell: (gateway) => (
         <span class="row">
-          <span class="state" data-state={state}>
-            {t(`gateway.${shown}`, { n: exact(before?.requests_today ?? 0) })}
+          <span class="state" data-state={gateway.state}>
+            {t(`gateway.${shownGatewayState(gateway, startedAt)}`, {
+              n: exact(gateway.before?.requests_today ?? 0),
+            })}
           </span>
-          {details(gateway, at, t)}
+          {gateway.since === null
+            ? ""
+            : t("overview.gateway.since", { time: timeInWords(gateway.since, at) })}
         </span>
-        {next === null ? null : <p class="next">{next}</p>}
-      </td>
-    </tr>
-  );
-}
-
-/** since 14:02, 180 requests: nothing listens there (ECONNREFUSED) */
-function details({ state, since, failures, why }: GatewayStatus, at: number, t: Translate): string {
-  if (since === null) return "";
-  const time = timeInWords(since, at);
-  if (state !== "failing") return t("overview.gateway.since", { time });
-  return t("overview.gateway.failing", { time, n: exact(failures), why: why ?? t("frame.unknown") });
+      ),
+    },
+    {
+      id: "first-byte",
+      title: t("overview.first-byte"),
+      isNumber: true,
+      cell: ({ name }) => {
+        const found = first_bytes.find(({ gateway }) => gateway === name);
+        if (found === undefined) return "–";
+        const title = t("overview.first-byte.of", { n: found.requests });
+        return <span title={title}>{duration(found.median_ms)}</span>;
+      },
+    },
+  ];
 }

@@ -2,8 +2,9 @@ import type { RefusedRecord } from "../../api.ts";
 import { momentInWords, timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { refusalAdvice } from "../refusal-advice.ts";
-import { refusedRuns } from "../refused-runs.ts";
+import { refusedGroups } from "../refused-groups.ts";
 import { useTime } from "../use-time.ts";
+import { NextStep } from "./copy.tsx";
 import { Text } from "./text.tsx";
 
 export function Refusals({ records }: { readonly records: readonly RefusedRecord[] }) {
@@ -16,12 +17,9 @@ export function Refusals({ records }: { readonly records: readonly RefusedRecord
       </header>
       {records.length === 0 ? <p class="empty">{t("overview.refusals.empty")}</p> : null}
       <ol>
-        {refusedRuns(records).map(({ record, times }) => (
+        {refusedGroups(records).map(({ record, times }) => (
           <li key={record.id}>
-            <p>
-              <b>{record.tool ?? t("overview.stranger")}</b> <RefusalText record={record} />
-            </p>
-            <RefusalNext record={record} />
+            <RefusalText record={record} />
             <p class="muted small">
               <time
                 dateTime={new Date(record.started_at).toISOString()}
@@ -40,19 +38,22 @@ export function Refusals({ records }: { readonly records: readonly RefusedRecord
   );
 }
 
+/** A code of a newer daemon has only the daemon's own words. */
 function RefusalText({ record }: { readonly record: RefusedRecord }) {
   const { t } = useFrame();
   const advice = refusalAdvice(record);
-  return <>{advice === null ? record.words : t(advice.words)}</>;
-}
-
-function RefusalNext({ record }: { readonly record: RefusedRecord }) {
-  const advice = refusalAdvice(record);
-  if (advice === null) return record.next === null ? null : <p class="next">{record.next}</p>;
-  if (advice.next === null) return null;
+  const tool = record.tool ?? t("overview.stranger");
   return (
-    <p class="next">
-      <Text id={advice.next} values={advice.values} />
-    </p>
+    <>
+      <p>
+        <b>{tool}</b> {advice === null ? record.words : t(advice.words)}
+      </p>
+      {advice === null ? <NextStep text={record.next} /> : null}
+      {advice?.next ? (
+        <p class="next">
+          <Text id={advice.next} values={advice.values} />
+        </p>
+      ) : null}
+    </>
   );
 }

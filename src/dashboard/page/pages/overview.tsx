@@ -1,33 +1,55 @@
 import { useEffect, useState } from "preact/hooks";
+import type { Now } from "../../api.ts";
+import { Cards } from "../components/cards.tsx";
+import { FirstSteps } from "../components/first-steps.tsx";
 import { Gateways } from "../components/gateways.tsx";
+import { LastDay } from "../components/last-day.tsx";
 import { Refusals } from "../components/refusals.tsx";
-import { Running } from "../components/running.tsx";
-import { TodayFigures, ToolDays } from "../components/today.tsx";
+import { Sessions } from "../components/sessions.tsx";
+import { TodayFigures } from "../components/today.tsx";
 import { type PageProps, useFrame } from "../frame.tsx";
 import { isStopped } from "../live/live.ts";
 import { refusalAdvice } from "../refusal-advice.ts";
 
+/** What needs the person first, then what happens now. */
 export function OverviewPage({ state: { now, link } }: PageProps) {
   const { t } = useFrame();
   return (
     <>
-      <div class="page-head">
-        <h1>{t("overview.title")}</h1>
-        {now === null ? <p class="muted">{t("frame.loading")}</p> : <TodayFigures now={now} />}
-      </div>
-      {now === null ? null : (
-        <div class="overview">
-          <div class="overview-main">
-            <Running now={now} stopped={isStopped(link)} />
-            <Gateways now={now} />
-            <ToolDays now={now} />
-          </div>
-          <Refusals records={now.refusals} />
-        </div>
+      <h1>{t("overview.title")}</h1>
+      {now === null ? (
+        <p class="muted">{t("frame.loading")}</p>
+      ) : (
+        <Content now={now} stopped={isStopped(link)} />
       )}
       <HeardRefusal />
     </>
   );
+}
+
+function Content({ now, stopped }: { readonly now: Now; readonly stopped: boolean }) {
+  return (
+    <>
+      <Cards now={now} />
+      {wasCalled(now) ? (
+        <>
+          <TodayFigures now={now} />
+          <LastDay />
+          <Sessions now={now} stopped={stopped} />
+          <Refusals records={now.refusals} />
+        </>
+      ) : (
+        <FirstSteps status={now.status} />
+      )}
+      <Gateways now={now} />
+    </>
+  );
+}
+
+function wasCalled({ status, running_total: running, today, refusals }: Now): boolean {
+  // A log that cannot be read now may have requests.
+  if (running > 0 || refusals.length > 0 || today === null || today.total.requests > 0) return true;
+  return today.forecast !== null || status.tools.some((tool) => tool.last_use !== null);
 }
 
 /** Who cannot see a refusal come in hears it; everything else on this page changes too often to be read out. */

@@ -1,0 +1,68 @@
+import { useEffect, useMemo } from "preact/hooks";
+import { costInWords } from "../../../core/units.ts";
+import type { UsageChart } from "../../api.ts";
+import { useFrame } from "../frame.tsx";
+import { binWords, nameInWords } from "../pages/usage/usage-labels.ts";
+import { useAnswer } from "../use-answer.ts";
+import { Chart } from "./chart.tsx";
+import { coloursFor, layersOf } from "./chart-stack.ts";
+
+const HOUR_MS = 3_600_000;
+const AGAIN_MS = 60_000;
+
+/** What the last 24 hours cost, by tool. */
+export function LastDay() {
+  const { t, client, clock, live } = useFrame();
+  const ask = (signal: AbortSignal) => {
+    const since = new Date(clock() - 23 * HOUR_MS).setMinutes(0, 0, 0);
+    return client.get(
+      "/api/usage",
+      new URLSearchParams({ since: String(since), bin: "hour", by: "tool" }),
+      signal,
+    );
+  };
+  const { value, failure, again } = useAnswer(ask, []);
+  useEffect(() => live.every(AGAIN_MS, again), [live]);
+  return (
+    <section class="panel last-day" aria-labelledby="last-day">
+      <header>
+        <h2 id="last-day">{t("overview.last-day")}</h2>
+        <span class="muted">{value === null ? "" : costInWords(value.total.cost_microdollars, 0)}</span>
+      </header>
+      <div class="body">
+        {value === null ? (
+          <p class="empty">{failure === null ? t("frame.loading") : t("frame.failed", { why: failure })}</p>
+        ) : (
+          <Bars chart={value} />
+        )}
+      </div>
+    </section>
+  );
+}
+
+function Bars({ chart }: { readonly chart: UsageChart }) {
+  const { t, language } = useFrame();
+  const layers = useMemo(() => {
+    const lines = chart.series.map(({ name, cost_microdollars: values }) => ({ name, values }));
+    const names = lines.map(({ name }) => name);
+    return layersOf(lines, coloursFor(names, new Map()));
+  }, [chart]);
+  const words = useMemo(() => binWords(chart.bins, "hour", language, chart.zone), [chart, language]);
+  if (layers.length === 0) return <p class="empty">{t("overview.last-day.empty")}</p>;
+  return (
+    <Chart
+      count={chart.bins.length}
+      layers={layers}
+      chosen={null}
+      label={t("overview.last-day")}
+      tick={words.tick}
+      title={words.title}
+      amount={costInWords}
+      nameOf={({ name, folded }) =>
+        folded.length > 0 ? t("usage.other", { n: folded.length }) : nameInWords(name, "tool", t)
+      }
+      total={t("usage.chart.total")}
+      onChoose={null}
+    />
+  );
+}
