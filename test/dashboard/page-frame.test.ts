@@ -11,8 +11,7 @@ import { fullnessOf, limitName } from "../../src/dashboard/page/limit-amount.ts"
 import type { Client } from "../../src/dashboard/page/live/client.ts";
 import { createEventReader } from "../../src/dashboard/page/live/event-stream.ts";
 import { Failed } from "../../src/dashboard/page/live/failed.ts";
-import { createLive } from "../../src/dashboard/page/live/live.ts";
-import { createMissed } from "../../src/dashboard/page/live/missed.ts";
+import { Live } from "../../src/dashboard/page/live/live.ts";
 import { codeOf, createSession, type Store } from "../../src/dashboard/page/live/session.ts";
 import { EN } from "../../src/dashboard/page/messages/en.ts";
 import {
@@ -239,18 +238,18 @@ t.test("a browser without storage still holds a session", (t) => {
 });
 
 t.test("without a code and a session, the page sends no request", async (t) => {
-  const live = createLive({ client: portOf([]), session: createSession(storage), now: Date.now });
+  const live = new Live({ client: portOf([]), session: createSession(storage), now: Date.now });
   await live.open(null);
   t.same(live.state().link, { state: "no-session", why: "never", words: null });
 });
 
 t.test("a used code neither ends nor opens a session", async (t) => {
   const session = createSession(storage);
-  const live = createLive({ client: portOf([]), session, now: Date.now });
+  const live = new Live({ client: portOf([]), session, now: Date.now });
   await live.open("used");
   t.same(live.state().link, { state: "no-session", why: "code-refused", words: null });
   session.keep("held");
-  const other = createLive({ client: portOf([saying(NOW_EVENT)]), session, now: Date.now });
+  const other = new Live({ client: portOf([saying(NOW_EVENT)]), session, now: Date.now });
   await other.open("used");
   await until("the stream is read", () => other.state().now !== null);
   t.equal(session.token(), "held");
@@ -266,7 +265,7 @@ t.test("the page follows again after the daemon was gone, and stops when the ses
     saying(`${NOW_EVENT}event: record\ndata: {"id":"r1"}\n\n`),
     () => Promise.reject(new Failed("session", "over", 401)),
   ]);
-  const live = createLive({ client, session, now: Date.now });
+  const live = new Live({ client, session, now: Date.now });
   const states: string[] = [];
   live.subscribe(() => states.push(live.state().link.state));
   live.onRecord(({ id }) => heard.push(id));
@@ -293,7 +292,7 @@ t.test("a refusal is shown in the daemon's words, and the request is repeated", 
   session.keep("held");
   const full = "8 pages are open already: close one of them, then try again";
   const client = portOf([() => Promise.reject(new Failed("refused", full, 429)), holding(NOW_EVENT)]);
-  const live = createLive({ client, session, now: Date.now });
+  const live = new Live({ client, session, now: Date.now });
   const links: unknown[] = [];
   live.subscribe(() => links.push(live.state().link));
   await live.open(null);
@@ -305,7 +304,7 @@ t.test("a refusal is shown in the daemon's words, and the request is repeated", 
 t.test("a code that is refused for another reason is shown with the reason", async (t) => {
   const words = "another user of this machine cannot look here";
   const client = { trade: () => Promise.reject(new Failed("refused", words, 403)) } as unknown as Client;
-  const live = createLive({ client, session: createSession(storage), now: Date.now });
+  const live = new Live({ client, session: createSession(storage), now: Date.now });
   await live.open("good");
   t.same(live.state().link, { state: "no-session", why: "code-refused", words });
 });
@@ -314,7 +313,7 @@ t.test("after a gap in the stream, every request is repeated", async (t) => {
   const session = createSession(storage);
   session.keep("held");
   const client = portOf([saying(NOW_EVENT), holding(NOW_EVENT)]);
-  const live = createLive({ client, session, now: Date.now });
+  const live = new Live({ client, session, now: Date.now });
   const told: string[] = [];
   live.subscribe(() => told.push(live.state().link.state));
   const stop = live.onMissed(() => told.push("missed"));
@@ -330,7 +329,7 @@ t.test("records that the stream left out are reported once", async (t) => {
   session.keep("held");
   const lost = 'event: lost\ndata: {"count":3}\n\n';
   const client = portOf([holding(`${NOW_EVENT}${lost}${lost}`)]);
-  const live = createLive({ client, session, now: Date.now });
+  const live = new Live({ client, session, now: Date.now });
   let missed = 0;
   live.onMissed(() => {
     missed += 1;
@@ -339,23 +338,12 @@ t.test("records that the stream left out are reported once", async (t) => {
   await until("it is told", () => missed > 0);
   t.equal(missed, 1);
   live.sessionOver();
-  const flood = createMissed(1);
-  const heard: string[] = [];
-  const stop = flood.on(() => heard.push("missed"));
-  for (let count = 0; count < 100; count += 1) flood.tellSoon();
-  await until("the flood is told of", () => heard.length > 0);
-  flood.tellSoon();
-  await until("the next is told of", () => heard.length > 1);
-  t.equal(heard.length, 2);
-  stop();
-  flood.tell();
-  t.equal(heard.length, 2, "who left hears nothing");
 });
 
 t.test("repeated requests are sent only while the page is visible and the daemon is there", async (t) => {
   const session = createSession(storage);
   session.keep("held");
-  const live = createLive({ client: portOf([holding(NOW_EVENT)]), session, now: Date.now });
+  const live = new Live({ client: portOf([holding(NOW_EVENT)]), session, now: Date.now });
   let [asked, rounds] = [0, 0];
   const stop = live.every(1, () => {
     asked += 1;

@@ -69,7 +69,7 @@ export function App({ frame }: { readonly frame: Frame }) {
 }
 
 function useLiveState({ live }: Frame): LiveState {
-  const [state, setState] = useState(live.state);
+  const [state, setState] = useState(() => live.state());
   useEffect(() => {
     setState(live.state());
     return live.subscribe(() => setState(live.state()));

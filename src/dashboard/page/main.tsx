@@ -3,7 +3,7 @@ import { App } from "./app.tsx";
 import { escapeControlChars } from "./escape-control-chars.ts";
 import { openByBookmark } from "./live/browser-key.ts";
 import { createClient } from "./live/client.ts";
-import { createLive } from "./live/live.ts";
+import { Live } from "./live/live.ts";
 import { codeOf, createSession } from "./live/session.ts";
 import { createTranslate } from "./messages/messages.ts";
 import { applyTheme, readLanguage } from "./settings.ts";
@@ -16,7 +16,7 @@ function start(root: HTMLElement): void {
   document.documentElement.lang = language;
   const session = createSession(() => sessionStorage);
   const client = createClient(session);
-  const live = createLive({ client, session, now: clock });
+  const live = new Live({ client, session, now: clock });
   // The code must not stay in the address or in the history, used or not.
   const takeCode = () => {
     const code = codeOf(location.hash);

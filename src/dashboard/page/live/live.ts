@@ -2,7 +2,6 @@ import type { Events, Now, ShownRecord } from "../../api.ts";
 import type { Client } from "./client.ts";
 import { createEventReader, type StreamEvent } from "./event-stream.ts";
 import { Failed } from "./failed.ts";
-import { createMissed } from "./missed.ts";
 import type { Session } from "./session.ts";
 
 export type Link =
@@ -30,26 +29,6 @@ export interface LiveState {
   readonly now: Now | null;
 }
 
-/** What the daemon does this moment, kept up to date while the page is visible. */
-export interface Live {
-  state(): LiveState;
-  subscribe(listener: () => void): () => void;
-  /** Each request that is over. */
-  onRecord(listener: (record: ShownRecord) => void): () => void;
-  /** Some finished requests may be missing, so earlier responses must be fetched again. */
-  onMissed(listener: () => void): () => void;
-  /** Again and again, but only while the page is visible and the daemon is there: every request keeps its port open. */
-  every(ms: number, work: () => void): () => void;
-  /** With a one-time code, or with the session there is. @param said why this browser got none by its bookmark */
-  open(code: string | null, said?: string | null): Promise<void>;
-  /** A hidden page closes its stream, because an open one keeps the dashboard's port open. */
-  look(visible: boolean): void;
-  /** Something was changed from this page, so what it shows must be fetched again. */
-  changed(): void;
-  /** An answer elsewhere said that the session is over. */
-  sessionOver(): void;
-}
-
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 4000;
 /** Comment lines come every 15 s: after this much silence the connection is dead, as in a laptop's sleep. */
@@ -57,6 +36,8 @@ const SILENCE_MS = 40_000;
 const CODE_MS = 60_000;
 /** Long enough for a short visit to another tab. */
 const UNSEEN_MS = 60_000;
+/** A page that is too slow gets a gap with every event. It must not fetch everything each time. */
+const GAP_MS = 2000;
 
 export interface LiveDeps {
   readonly client: Client;
@@ -64,115 +45,154 @@ export interface LiveDeps {
   readonly now: () => number;
 }
 
-export function createLive(deps: LiveDeps): Live {
-  const { client, session, now } = deps;
-  let state: LiveState = { link: { state: "opening" }, now: null };
-  let current: AbortController | null = null;
-  let looked = true;
-  let unseen: ReturnType<typeof setTimeout> | undefined;
-  const listeners = new Set<() => void>();
-  const records = new Set<(record: ShownRecord) => void>();
-  const missed = createMissed();
+/** What the daemon does this moment, kept up to date while the page is visible. */
+export class Live {
+  readonly #deps: LiveDeps;
+  #state: LiveState = { link: { state: "opening" }, now: null };
+  /** Ends the stream that is followed; null: none is. */
+  #following: AbortController | null = null;
+  #isVisible = true;
+  #unseen: Timer | undefined;
+  #gap: Timer | undefined;
+  readonly #onState = new Set<() => void>();
+  readonly #onRecord = new Set<(record: ShownRecord) => void>();
+  readonly #onMissed = new Set<() => void>();
 
-  const tell = (next: Partial<LiveState>) => {
-    state = { ...state, ...next };
-    for (const listener of listeners) listener();
-  };
-  const take = ({ event, data }: StreamEvent) => {
-    if (event === "now") {
-      const isBack = state.now !== null && state.link.state !== "live";
-      tell({ now: JSON.parse(data) as Events["now"], link: { state: "live" } });
-      if (isBack) missed.tell();
-    }
-    if (event === "lost") missed.tellSoon();
-    if (event !== "record") return;
-    const record = JSON.parse(data) as Events["record"];
-    for (const listener of records) listener(record);
-  };
-  const letGo = () => {
-    current?.abort();
-    current = null;
-    if (state.link.state === "live") tell({ link: { state: "opening" } });
-  };
-  const noSession = (why: "never" | "over" | "code-refused", words: string | null = null) => {
-    letGo();
-    session.forget();
-    tell({ link: { state: "no-session", why, words } });
-  };
-  const notLive = (error: unknown) => {
-    const link = linkAfter(error, now());
-    // How long it is gone is counted from the first time.
-    if (link.state !== state.link.state || link.state === "refused") tell({ link });
-  };
+  constructor(deps: LiveDeps) {
+    this.#deps = deps;
+  }
 
-  const follow = async () => {
-    letGo();
+  state(): LiveState {
+    return this.#state;
+  }
+
+  subscribe(listener: () => void): () => void {
+    return added(this.#onState, listener);
+  }
+
+  /** Each request that is over. */
+  onRecord(listener: (record: ShownRecord) => void): () => void {
+    return added(this.#onRecord, listener);
+  }
+
+  /** Some finished requests may be missing, so earlier responses must be fetched again. */
+  onMissed(listener: () => void): () => void {
+    return added(this.#onMissed, listener);
+  }
+
+  /** Again and again, but only while the page is visible and the daemon is there: every request keeps its port open. */
+  every(ms: number, work: () => void): () => void {
+    const timer = setInterval(() => {
+      if (this.#isVisible && this.#state.link.state === "live") work();
+    }, ms);
+    return () => clearInterval(timer);
+  }
+
+  /** With a one-time code, or with the session there is. @param said why this browser got none by its bookmark */
+  async open(code: string | null, said: string | null = null): Promise<void> {
+    this.#stop();
+    const words = code === null ? null : await this.#trade(code);
+    if (this.#deps.session.token() === null)
+      return this.#endSession(code === null ? "never" : "code-refused", words ?? said);
+    void this.#follow();
+  }
+
+  /** A hidden page closes its stream, because an open one keeps the dashboard's port open. */
+  look(visible: boolean): void {
+    this.#isVisible = visible;
+    clearTimeout(this.#unseen);
+    if (this.#state.link.state === "no-session") return;
+    if (!visible) this.#unseen = setTimeout(() => this.#stop(), UNSEEN_MS);
+    else if (this.#following === null && this.#deps.session.token() !== null) void this.#follow();
+  }
+
+  /** Something was changed from this page, so what it shows must be fetched again. */
+  changed(): void {
+    clearTimeout(this.#gap);
+    this.#gap = undefined;
+    for (const listener of this.#onMissed) listener();
+  }
+
+  /** An answer elsewhere said that the session is over. */
+  sessionOver(): void {
+    this.#endSession("over", null);
+  }
+
+  async #follow(): Promise<void> {
+    this.#stop();
     const own = new AbortController();
-    current = own;
-    for (let wait = FIRST_RETRY_MS; current === own; wait = Math.min(wait * 2, LAST_RETRY_MS)) {
-      const error = await readAll(client, own.signal, take).catch((error: unknown) => error);
-      if (current !== own) return;
-      if (error instanceof Failed && error.kind === "session") return noSession("over");
-      if (state.link.state === "live") wait = FIRST_RETRY_MS;
-      notLive(error);
+    this.#following = own;
+    for (let wait = FIRST_RETRY_MS; this.#following === own; wait = Math.min(wait * 2, LAST_RETRY_MS)) {
+      const take = (event: StreamEvent) => this.#take(event);
+      const error = await readAll(this.#deps.client, own.signal, take).catch((error: unknown) => error);
+      if (this.#following !== own) return;
+      if (error instanceof Failed && error.kind === "session") return this.sessionOver();
+      if (this.#state.link.state === "live") wait = FIRST_RETRY_MS;
+      this.#noteFailure(error);
       await pause(wait, own.signal);
     }
-  };
-  const look = (visible: boolean) => {
-    looked = visible;
-    clearTimeout(unseen);
-    if (state.link.state === "no-session") return;
-    if (!visible) unseen = setTimeout(letGo, UNSEEN_MS);
-    else if (current === null && session.token() !== null) void follow();
-  };
-
-  return {
-    state: () => state,
-    subscribe: (listener) => added(listeners, listener),
-    onRecord: (listener) => added(records, listener),
-    onMissed: missed.on,
-    every: (ms, work) => repeated(ms, () => looked && state.link.state === "live" && work()),
-    async open(code, said = null) {
-      letGo();
-      const words = code === null ? null : await trade(code, deps, notLive);
-      if (session.token() === null) return noSession(code === null ? "never" : "code-refused", words ?? said);
-      void follow();
-    },
-    look,
-    changed: missed.tell,
-    sessionOver: () => noSession("over"),
-  };
-}
-
-/** What a stream that ended, or could not be had, says about the other side. */
-function linkAfter(error: unknown, now: number): Link {
-  return error instanceof Failed && error.kind === "refused"
-    ? { state: "refused", words: error.message }
-    : { state: "gone", since: now };
-}
-
-/**
- * Tried for as long as a code may be good: the daemon can be slow to open its port. Answers what the daemon said where it
- * was not the code that it refused. A code that was used before, by a reload or by another tab, is no reason to end a
- * session that holds.
- */
-async function trade(
-  code: string,
-  { client, session, now }: LiveDeps,
-  notLive: (error: unknown) => void,
-): Promise<string | null> {
-  for (const until = now() + CODE_MS; now() < until; await pause(LAST_RETRY_MS)) {
-    try {
-      session.keep((await client.trade(code)).token);
-      return null;
-    } catch (error) {
-      if (error instanceof Failed && error.kind !== "gone")
-        return error.kind === "refused" ? error.message : null;
-      notLive(error);
-    }
   }
-  return null;
+
+  #take({ event, data }: StreamEvent): void {
+    if (event === "now") {
+      const isBack = this.#state.now !== null && this.#state.link.state !== "live";
+      this.#set({ now: JSON.parse(data) as Events["now"], link: { state: "live" } });
+      if (isBack) this.changed();
+    }
+    if (event === "lost") this.#gap ??= setTimeout(() => this.changed(), GAP_MS);
+    if (event !== "record") return;
+    const record = JSON.parse(data) as Events["record"];
+    for (const listener of this.#onRecord) listener(record);
+  }
+
+  /**
+   * Tried for as long as a code may be good: the daemon can be slow to open its port. Returns what the daemon said where it
+   * was not the code that it refused. A code that was used before, by a reload or by another tab, is no reason to end a
+   * session that holds.
+   */
+  async #trade(code: string): Promise<string | null> {
+    const { client, session, now } = this.#deps;
+    for (const until = now() + CODE_MS; now() < until; await pause(LAST_RETRY_MS)) {
+      try {
+        session.keep((await client.trade(code)).token);
+        return null;
+      } catch (error) {
+        if (error instanceof Failed && error.kind !== "gone")
+          return error.kind === "refused" ? error.message : null;
+        this.#noteFailure(error);
+      }
+    }
+    return null;
+  }
+
+  #stop(): void {
+    this.#following?.abort();
+    this.#following = null;
+    if (this.#state.link.state === "live") this.#set({ link: { state: "opening" } });
+  }
+
+  #endSession(why: "never" | "over" | "code-refused", words: string | null): void {
+    this.#stop();
+    this.#deps.session.forget();
+    this.#set({ link: { state: "no-session", why, words } });
+  }
+
+  /** The stream ended, or could not be had. */
+  #noteFailure(error: unknown): void {
+    const isRefused = error instanceof Failed && error.kind === "refused";
+    if (isRefused) this.#set({ link: { state: "refused", words: error.message } });
+    // How long it is gone is counted from the first time.
+    else if (this.#state.link.state !== "gone")
+      this.#set({ link: { state: "gone", since: this.#deps.now() } });
+  }
+
+  #set(next: Partial<LiveState>): void {
+    this.#state = { ...this.#state, ...next };
+    for (const listener of this.#onState) listener();
+  }
 }
+
+type Timer = ReturnType<typeof setTimeout>;
 
 /** Ends when the stream does, and throws when it breaks or falls silent. */
 async function readAll(
@@ -208,11 +228,6 @@ function pause(ms: number, signal?: AbortSignal): Promise<void> {
     const timer = setTimeout(end, ms);
     signal?.addEventListener("abort", end);
   });
-}
-
-function repeated(ms: number, work: () => unknown): () => void {
-  const timer = setInterval(work, ms);
-  return () => clearInterval(timer);
 }
 
 function added<T>(set: Set<T>, one: T): () => void {
