@@ -117,8 +117,15 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
         <p>{facts.join(t("frame.comma"))}</p>
         {certain || reason === null ? null : <p>{t("card.suspected.why", { reason })}</p>}
         {certain ? null : <p>{t("card.suspected.check")}</p>}
-        <Remedy alarm={alarm} />
+        <Deletion alarm={alarm} />
         <p class="row">
+          {alarm.replaced
+            ? null
+            : tools.map((tool) => (
+                <ActionButton key={tool} action={{ kind: "rotate", tool }} primary>
+                  {t("card.rotate", { tool })}
+                </ActionButton>
+              ))}
           <ActionButton action={{ kind: "acknowledge", alarm: { gateway, key, certain, last_at, count } }}>
             {t("card.alarm.acknowledge")}
           </ActionButton>
@@ -129,24 +136,15 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
   };
 }
 
-/** Every tool that has the key needs a new one. What no tool has can only be deleted. */
-function Remedy({ alarm: { replaced, unlisted, tools, key } }: { readonly alarm: Alarm }) {
+/** A key that no tool has can only be deleted. */
+function Deletion({ alarm: { replaced, unlisted, tools, key } }: { readonly alarm: Alarm }) {
   const { t } = useFrame();
+  if (!replaced && tools.length > 0) return null;
   if (unlisted) return <p>{t("card.alarm.unlisted")}</p>;
-  if (replaced || tools.length === 0)
-    return (
-      <p>
-        {t(replaced ? "card.alarm.replaced" : "card.alarm.delete")}{" "}
-        <Command text={`keybearer keys delete ${key}`} />
-      </p>
-    );
   return (
-    <p class="row">
-      {tools.map((tool) => (
-        <ActionButton key={tool} action={{ kind: "rotate", tool }} primary>
-          {t("card.rotate", { tool })}
-        </ActionButton>
-      ))}
+    <p>
+      {t(replaced ? "card.alarm.replaced" : "card.alarm.delete")}{" "}
+      <Command text={`keybearer keys delete ${key}`} />
     </p>
   );
 }

@@ -21,8 +21,9 @@ export function LastDay() {
       signal,
     );
   };
-  const { value, failure, again } = useAnswer(ask, []);
-  useEffect(() => live.every(AGAIN_MS, again), [live]);
+  const { value, failure, busy, again } = useAnswer(ask, []);
+  // Not while one is on its way: to ask again gives that one up.
+  useEffect(() => (busy ? undefined : live.every(AGAIN_MS, again)), [live, busy]);
   return (
     <section class="panel last-day" aria-labelledby="last-day">
       <header>

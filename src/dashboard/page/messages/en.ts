@@ -173,7 +173,7 @@ export const EN = {
   "overview.usual":
     "usually {amount} by now, the median of {n} day|usually {amount} by now, the median of {n} days",
   "overview.usual.short": "usually {amount} by now",
-  "overview.usual.none": "tomorrow, beside what is usual",
+  "overview.usual.none": "there is no earlier day to compare with",
   "overview.refused": "{n} refused",
   "overview.waiting": "{n} waits|{n} wait",
   "overview.unreadable": "the usage log cannot be read now",

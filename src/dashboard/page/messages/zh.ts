@@ -164,7 +164,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "overview.forecast.none": "有一整天的请求之后才有",
   "overview.usual": "平常此时 {amount}（{n} 天的中位数）",
   "overview.usual.short": "平常此时 {amount}",
-  "overview.usual.none": "明天起与平常比较",
+  "overview.usual.none": "还没有可以比较的日子",
   "overview.refused": "{n} 次被拒绝",
   "overview.waiting": "{n} 个等待中",
   "overview.unreadable": "用量日志此刻读不出来",

@@ -28,20 +28,21 @@ export function OverviewPage({ state: { now, link } }: PageProps) {
 }
 
 function Content({ now, stopped }: { readonly now: Now; readonly stopped: boolean }) {
+  const isUsed = wasCalled(now);
   return (
     <>
       <Cards now={now} />
-      {wasCalled(now) ? (
+      {isUsed ? (
         <>
           <TodayFigures now={now} />
           <LastDay />
           <Sessions now={now} stopped={stopped} />
-          <Refusals records={now.refusals} />
         </>
       ) : (
         <FirstSteps status={now.status} />
       )}
       <Gateways now={now} />
+      {isUsed ? <Refusals records={now.refusals} /> : null}
     </>
   );
 }
