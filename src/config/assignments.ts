@@ -1,7 +1,7 @@
 import { advice } from "../core/advice.ts";
 import { failed, type Problem } from "../core/display.ts";
 import { type EditResult, readForEdit, removeValue, setValue } from "./edit.ts";
-import type { YamlValue } from "./edit-layout.ts";
+import type { YamlMap, YamlValue } from "./edit-layout.ts";
 import { noSuchTool } from "./edit-tools.ts";
 import { withDollarSign } from "./values.ts";
 
@@ -54,4 +54,31 @@ export function readAssignment(tool: string, text: string): Assignment | Problem
     MONEY.includes(name) ? withDollarSign(part) : part.trim(),
   );
   return { path, value: parts.length === 1 ? (parts[0] ?? "") : parts };
+}
+
+/** Those of the named settings that the tool has in the text, as readAssignment() takes their values; null: it takes no map. */
+export function readAssigned(
+  text: string,
+  tool: string,
+  names: readonly string[],
+): Readonly<Record<string, string | null>> {
+  const source = readForEdit(text);
+  if (!source.ok) return {};
+  const found: Record<string, string | null> = {};
+  for (const name of names) {
+    let value: YamlValue | undefined = source.value;
+    for (const part of ["tools", tool, ...name.split(".")]) value = isMap(value) ? value[part] : undefined;
+    if (value === undefined) continue;
+    if (isMap(value)) {
+      found[name] = null;
+      continue;
+    }
+    const parts = typeof value === "string" ? [value] : value;
+    found[name] = parts.map((part) => String(part).replace(/^\$/, "")).join(",");
+  }
+  return found;
+}
+
+function isMap(value: YamlValue | undefined): value is YamlMap {
+  return typeof value === "object" && !Array.isArray(value);
 }

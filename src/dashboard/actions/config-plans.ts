@@ -1,9 +1,8 @@
 import { redactedDiff } from "../../clients/diff.ts";
-import { assign, readAssignment } from "../../config/assignments.ts";
+import { assign, readAssigned, readAssignment } from "../../config/assignments.ts";
 import { compareConfigs } from "../../config/compare.ts";
-import { type EditResult, readForEdit } from "../../config/edit.ts";
-import { editFile, writeConfig } from "../../config/edit-file.ts";
-import type { YamlMap, YamlValue } from "../../config/edit-layout.ts";
+import type { EditResult } from "../../config/edit.ts";
+import { writeConfig } from "../../config/edit-file.ts";
 import {
   freeTokenName,
   removeToken,
@@ -37,10 +36,9 @@ export async function planSet(deps: PlanDeps, { tool, settings }: ActionOf<"set"
     return read;
   });
   const edit = await prepare(deps, (text) => assign(text, tool, assignments));
-  const before = assignments.map(({ path }) => {
-    const value = valueAt(edit.before, tool, path);
-    return value === null ? null : `${path.join(".")}=${value}`;
-  });
+  const names = assignments.map(({ path }) => path.join("."));
+  const old = readAssigned(edit.before, tool, names);
+  const before = names.map((name) => (old[name] === null ? null : `${name}=${old[name] ?? ""}`));
   const set = (values: readonly string[]) =>
     `keybearer tools set ${tool} ${values.map(quoteForShell).join(" ")}`;
   return {
@@ -227,20 +225,4 @@ async function takeEffect({ refresh }: PlanDeps): Promise<void> {
       409,
       `config.yaml was saved, but the configuration before stays in force: ${problem}`,
     );
-}
-
-/** As `keybearer tools set` takes it; empty: it is not set. null: it is a map, which that command does not take. */
-function valueAt(text: string, tool: string, path: readonly string[]): string | null {
-  const source = readForEdit(text);
-  if (!source.ok) return null;
-  let value: YamlValue | undefined = source.value;
-  for (const name of ["tools", tool, ...path]) value = isMap(value) ? value[name] : undefined;
-  if (value === undefined) return "";
-  if (isMap(value)) return null;
-  const parts = typeof value === "string" ? [value] : value;
-  return parts.map((part) => String(part).replace(/^\$/, "")).join(",");
-}
-
-function isMap(value: YamlValue | undefined): value is YamlMap {
-  return typeof value === "object" && !Array.isArray(value);
 }
