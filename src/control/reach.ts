@@ -133,6 +133,7 @@ export const REACH: Readonly<Record<string, Reach>> = {
   "GET /api/records": "reads",
   "GET /api/records/:name": "reads",
   "GET /api/tools": "reads",
+  "GET /api/tools/:name": "reads",
   "GET /api/usage": "reads",
   "POST /api/challenge": "keeps",
   "POST /api/plan": "reads",

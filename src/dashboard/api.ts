@@ -1,3 +1,4 @@
+import type { SessionStatus } from "../control/session-status.ts";
 import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import type { ToolModels } from "../doctor/models.ts";
@@ -162,6 +163,7 @@ export interface ToolsAnswer {
   /** The address for tools: http://localhost:5397 */
   readonly origin: string;
   readonly groups: readonly GroupSettings[];
+  readonly gateways: readonly GatewayChoice[];
   /** The sandbox's tools are in no file, and cannot be disabled. */
   readonly sandbox: boolean;
 }
@@ -183,6 +185,39 @@ export interface GroupSettings {
   readonly multiplier: number;
   readonly models: readonly string[];
   readonly enabled: boolean;
+}
+
+export interface GatewayChoice {
+  readonly name: string;
+  /** A login at its console can make keys. */
+  readonly makes_keys: boolean;
+}
+
+/** GET /api/tools/<name>: what the page of one tool needs beside ToolsAnswer. */
+export interface ToolAnswer {
+  /** Those of config.yaml, by name, as `keybearer tools set` takes them. What is missing has its default. */
+  readonly settings: Readonly<Record<string, string>>;
+  readonly tokens: readonly ToolToken[];
+  /** Of the last 24 hours, and those that the daemon counts; those that run first, then the latest. At most 100. */
+  readonly sessions: readonly ToolSession[];
+}
+
+export interface ToolToken {
+  readonly name: string;
+  /** A day, such as 2026-11-16; null: unknown. */
+  readonly created: string | null;
+  /** null: never, as far as is known. */
+  readonly last_use: number | null;
+}
+
+/** As limits count it: processes whose client names no session share one. */
+export interface ToolSession extends SessionStatus {
+  readonly project: string | null;
+  /** null: it has no record of the last 24 hours, or the log cannot be read. So of the next three. */
+  readonly last_at: number | null;
+  readonly requests: number | null;
+  readonly cost_microdollars: number | null;
+  readonly unknown_cost: number;
 }
 
 /** POST /api/plan with an Action (see actions/action.ts): what it would do. Nothing is changed yet. */

@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { type ConfigProblem, problemInLine } from "../config/problems.ts";
-import { describeSource } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { REACH } from "../control/reach.ts";
 import { type Controls, newestEvents } from "../control/routes.ts";
@@ -16,7 +15,7 @@ import { version } from "../core/version.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { InFlight } from "../proxy/in-flight.ts";
-import { authority, type Port } from "../proxy/server.ts";
+import type { Port } from "../proxy/server.ts";
 import { openIndexForReading } from "../usage/index/database.ts";
 import { exportedRecord } from "../usage/reports/records.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
@@ -27,17 +26,13 @@ import type { Refusal, WaitingActions } from "./actions/waiting.ts";
 import type {
   By,
   ChallengeAnswer,
-  GroupSettings,
   MirrorAnswer,
-  ModelsAnswer,
   MonthBill,
   PlanAnswer,
   Proof,
   RecordAnswer,
   RunAnswer,
   SessionAnswer,
-  ToolSettings,
-  ToolsAnswer,
 } from "./api.ts";
 import type { Bookmarks } from "./bookmarks/bookmarks.ts";
 import { hasOnly, readJson } from "./http.ts";
@@ -46,6 +41,7 @@ import { LogReader } from "./log-reader.ts";
 import { NowView } from "./now.ts";
 import { adviceFor } from "./refusals.ts";
 import type { Sessions } from "./sessions.ts";
+import { listTools, readModels, readTool } from "./tools.ts";
 import { oneRecord, recordsPage, sendCsv, usageChart } from "./usage-api.ts";
 
 /** What the dashboard needs from the daemon. */
@@ -65,7 +61,7 @@ export interface DashboardDeps {
   readonly usage: Pick<UsageLog, "catchUp">;
   readonly inFlight: Pick<InFlight, "list" | "size">;
   readonly tail: Pick<Tail, "subscribe">;
-  readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared">;
+  readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared" | "canChangeKeys">;
   readonly prober: Pick<Prober, "models">;
   /** The port that tools call. */
   readonly port: Pick<Port, "port">;
@@ -191,13 +187,15 @@ export class Api {
         await sendCsv(query, res, this.#reader);
         return HANDLED;
       case "GET /api/tools":
-        return this.#tools();
+        return listTools(this.#deps);
+      case "GET /api/tools/:name":
+        return readTool(name, this.#deps, this.#reader, signal);
       case "POST /api/plan":
         return this.#plan(req);
       case "POST /api/run":
         return this.#run(req);
       case "GET /api/models":
-        return this.#models(query.get("tool") ?? "");
+        return readModels(query.get("tool") ?? "", this.#deps);
       case "GET /api/history":
         return newestEvents(this.#deps.controls(), MAX_EVENTS);
       case "GET /api/browsers":
@@ -242,43 +240,6 @@ export class Api {
     return { record, refusal: adviceFor(record), compared };
   }
 
-  async #tools(): Promise<ToolsAnswer> {
-    const { status, snapshot, port, isSandbox } = this.#deps;
-    const { tools } = await status();
-    const { config } = snapshot();
-    return {
-      tools: tools.flatMap((shown): ToolSettings[] => {
-        const tool = config.tools[shown.name];
-        // It may have been removed since the status was read.
-        if (tool === undefined) return [];
-        return [
-          {
-            ...shown,
-            enabled: tool.enabled,
-            model: tool.model,
-            source: describeSource(tool.key),
-            token_in_url: tool.tokenInUrl,
-            watch_only: tool.watchOnly,
-          },
-        ];
-      }),
-      // The address `use` names, too; the port stays bound until a restart.
-      origin: `http://${authority(config.listen.host, port.port)}`,
-      groups: Object.values(config.gateways).flatMap(({ name: gateway, groups }) =>
-        Object.entries(groups).map(
-          ([name, { multiplier, models, enabled }]): GroupSettings => ({
-            gateway,
-            name,
-            multiplier,
-            models,
-            enabled,
-          }),
-        ),
-      ),
-      sandbox: isSandbox(),
-    };
-  }
-
   /** Says what an action would do. Nothing is changed yet. */
   async #plan(req: IncomingMessage): Promise<PlanAnswer> {
     const action = readAction(await readJson(req));
@@ -319,14 +280,6 @@ export class Api {
     };
     const bookmarks = this.#bookmarks;
     return { paths, env, clock, controls: controls(), isSandbox, bookmarks, origin, refresh };
-  }
-
-  async #models(tool: string): Promise<ModelsAnswer> {
-    const { snapshot, prober } = this.#deps;
-    // hasOwn, because a name such as __proto__ is not a tool.
-    const found = Object.hasOwn(snapshot().config.tools, tool) ? await prober.models(tool) : null;
-    if (found === null) throw new HttpError(404, `there is no tool ${tool}`);
-    return { models: found[0] ?? null };
   }
 
   async #mirror(): Promise<MirrorAnswer> {

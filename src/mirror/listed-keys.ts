@@ -334,6 +334,7 @@ function toolConsoleFacts(
     quota: key.quota,
     quota_used: key.quota_used,
     windows: key.windows,
+    created_at: key.created_at,
     expires_at: key.expires_at,
     balance: key.subscription === true ? null : account.balance,
     as_of: key.as_of ?? asOf,

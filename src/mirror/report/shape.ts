@@ -274,7 +274,7 @@ export interface KeysAnswer {
 export interface ToolConsoleFacts
   extends Pick<
     ConsoleKey,
-    "state" | "group" | "multiplier" | "quota" | "quota_used" | "windows" | "expires_at"
+    "state" | "group" | "multiplier" | "quota" | "quota_used" | "windows" | "created_at" | "expires_at"
   > {
   /** The multiplier that config.yaml says, where it differs from the console's. */
   readonly multiplier_here: number | null;

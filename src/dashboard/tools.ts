@@ -1,0 +1,164 @@
+import type { Database } from "libsql";
+import { readAssigned } from "../config/assignments.ts";
+import { readText } from "../config/load.ts";
+import { describeSource } from "../config/schema.ts";
+import type { SessionStatus } from "../control/session-status.ts";
+import { HttpError } from "../core/errors.ts";
+import { PROCESS_SESSION } from "../core/session-id.ts";
+import { DAY_MS } from "../core/units.ts";
+import { authority } from "../proxy/server.ts";
+import { readTokenUses } from "../proxy/token-uses.ts";
+import { countedWith, readSessions, type SessionRow } from "../usage/reports/sessions.ts";
+import type {
+  GroupSettings,
+  ModelsAnswer,
+  ToolAnswer,
+  ToolSession,
+  ToolSettings,
+  ToolsAnswer,
+  ToolToken,
+} from "./api.ts";
+import type { LogReader } from "./log-reader.ts";
+import type { DashboardDeps } from "./routes.ts";
+
+/* What the page of the tools shows, and the page of one tool. */
+
+const MAX_SESSIONS = 100;
+
+/** What a form of the page can change. */
+const SETTINGS = [
+  "limits.spend",
+  "limits.requests",
+  "limits.tokens",
+  "limits.concurrent",
+  "limits.session.spend",
+  "limits.session.requests",
+  "limits.session.tokens",
+  "quota",
+  "expires",
+  "group",
+];
+
+export async function listTools({ status, snapshot, port, isSandbox, mirror }: DashboardDeps): Promise<ToolsAnswer> {
+  const { tools } = await status();
+  const { config } = snapshot();
+  const gateways = Object.values(config.gateways);
+  return {
+    tools: tools.flatMap((shown): ToolSettings[] => {
+      const tool = config.tools[shown.name];
+      // It may have been removed since the status was read.
+      if (tool === undefined) return [];
+      return [
+        {
+          ...shown,
+          enabled: tool.enabled,
+          model: tool.model,
+          source: describeSource(tool.key),
+          token_in_url: tool.tokenInUrl,
+          watch_only: tool.watchOnly,
+        },
+      ];
+    }),
+    // The address `use` names, too; the port stays bound until a restart.
+    origin: `http://${authority(config.listen.host, port.port)}`,
+    groups: gateways.flatMap(({ name: gateway, groups }) =>
+      Object.entries(groups).map(
+        ([name, { multiplier, models, enabled }]): GroupSettings => ({
+          gateway,
+          name,
+          multiplier,
+          models,
+          enabled,
+        }),
+      ),
+    ),
+    gateways: gateways.map(({ name, console }) => ({
+      name,
+      makes_keys: console !== null && mirror.canChangeKeys(name),
+    })),
+    sandbox: isSandbox(),
+  };
+}
+
+/** Throws an HttpError if there is no such tool. */
+export async function readTool(
+  name: string,
+  deps: DashboardDeps,
+  reader: LogReader,
+  signal: AbortSignal,
+): Promise<ToolAnswer> {
+  const { paths, snapshot, isSandbox, controls, clock } = deps;
+  requireTool(deps, name);
+  const uses = readTokenUses(paths.tokenUses);
+  const tokens = (snapshot().config.tools[name]?.tokens ?? []).map(
+    ({ name, created, hash }): ToolToken => ({ name, created, last_use: uses[hash] ?? null }),
+  );
+  const file = isSandbox() ? null : (await readText(paths.config)).text;
+  const since = clock.now() - DAY_MS;
+  const rows = await reader.read((db) => countedSessions(db, name, since), signal).catch(noneIfUnavailable);
+  const known = controls()
+    .sessions()
+    .filter(({ tool }) => tool === name);
+  return {
+    settings: file === null ? {} : readAssigned(file, name, SETTINGS),
+    tokens,
+    sessions: joinSessions(name, rows, known).slice(0, MAX_SESSIONS),
+  };
+}
+
+/** Asks the gateway, unless the tool is disabled. */
+export async function readModels(name: string, deps: DashboardDeps): Promise<ModelsAnswer> {
+  requireTool(deps, name);
+  const [models = null] = (await deps.prober.models(name)) ?? [];
+  return { models };
+}
+
+function requireTool({ snapshot }: DashboardDeps, name: string): void {
+  // hasOwn, because a name such as __proto__ is not a tool.
+  if (!Object.hasOwn(snapshot().config.tools, name)) throw new HttpError(404, `there is no tool ${name}`);
+}
+
+/** Each row under the session in which limits count it. */
+function* countedSessions(db: Database, tool: string, since: number): Generator<undefined, SessionRow[]> {
+  const rows = yield* readSessions(db, { since, tools: [tool], projects: [] });
+  return rows.map((row) =>
+    row.session.startsWith(PROCESS_SESSION) ? { ...row, session: countedWith(db, row) ?? row.session } : row,
+  );
+}
+
+function noneIfUnavailable(error: unknown): SessionRow[] {
+  // The daemon's own counts are shown without the log.
+  if (error instanceof HttpError) return [];
+  throw error;
+}
+
+/** @param rows the latest first */
+function joinSessions(
+  tool: string,
+  rows: readonly SessionRow[],
+  known: readonly SessionStatus[],
+): ToolSession[] {
+  const sessions = new Map<string, ToolSession>();
+  for (const row of rows) {
+    const { session, project, last_at, requests, cost_microdollars } = row;
+    const before = sessions.get(session);
+    sessions.set(session, {
+      tool,
+      session,
+      project: before?.project ?? project,
+      last_at: before?.last_at ?? last_at,
+      requests: (before?.requests ?? 0) + requests,
+      cost_microdollars: (before?.cost_microdollars ?? 0) + cost_microdollars,
+      unknown_cost: (before?.unknown_cost ?? 0) + row.unknown_cost,
+      running: 0,
+      stopped: false,
+      limits: [],
+    });
+  }
+  for (const status of known) {
+    const found = sessions.get(status.session);
+    const unread = { project: null, last_at: null, requests: null, cost_microdollars: null, unknown_cost: 0 };
+    sessions.set(status.session, { ...unread, ...found, ...status });
+  }
+  return [...sessions.values()].sort((a, b) => b.running - a.running || (b.last_at ?? 0) - (a.last_at ?? 0));
+}
