@@ -2,11 +2,18 @@ import type { Database } from "libsql";
 import { readAssigned } from "../config/assignments.ts";
 import { readText } from "../config/load.ts";
 import { describeSource } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Controls } from "../control/routes.ts";
 import type { SessionStatus } from "../control/session-status.ts";
+import type { Status } from "../control/status.ts";
+import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
+import type { Paths } from "../core/paths.ts";
 import { PROCESS_SESSION } from "../core/session-id.ts";
 import { DAY_MS } from "../core/units.ts";
-import { authority } from "../proxy/server.ts";
+import type { Prober } from "../doctor/tool-probes.ts";
+import type { Mirror } from "../mirror/mirror.ts";
+import { authority, type Port } from "../proxy/server.ts";
 import { readTokenUses } from "../proxy/token-uses.ts";
 import { countedWith, readSessions, type SessionRow } from "../usage/reports/sessions.ts";
 import type {
@@ -19,9 +26,21 @@ import type {
   ToolToken,
 } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
-import type { DashboardDeps } from "./routes.ts";
 
 /* What the page of the tools shows, and the page of one tool. */
+
+interface ToolsDeps {
+  readonly paths: Paths;
+  readonly clock: Clock;
+  readonly snapshot: () => Snapshot;
+  readonly isSandbox: () => boolean;
+  readonly status: () => Promise<Pick<Status, "tools">>;
+  readonly mirror: Pick<Mirror, "canChangeKeys">;
+  readonly prober: Pick<Prober, "models">;
+  /** The port that tools call. */
+  readonly port: Pick<Port, "port">;
+  readonly controls: () => Pick<Controls, "sessions">;
+}
 
 const MAX_SESSIONS = 100;
 
@@ -39,7 +58,13 @@ const SETTINGS = [
   "group",
 ];
 
-export async function listTools({ status, snapshot, port, isSandbox, mirror }: DashboardDeps): Promise<ToolsAnswer> {
+export async function listTools({
+  status,
+  snapshot,
+  port,
+  isSandbox,
+  mirror,
+}: ToolsDeps): Promise<ToolsAnswer> {
   const { tools } = await status();
   const { config } = snapshot();
   const gateways = Object.values(config.gateways);
@@ -83,7 +108,7 @@ export async function listTools({ status, snapshot, port, isSandbox, mirror }: D
 /** Throws an HttpError if there is no such tool. */
 export async function readTool(
   name: string,
-  deps: DashboardDeps,
+  deps: ToolsDeps,
   reader: LogReader,
   signal: AbortSignal,
 ): Promise<ToolAnswer> {
@@ -107,13 +132,13 @@ export async function readTool(
 }
 
 /** Asks the gateway, unless the tool is disabled. */
-export async function readModels(name: string, deps: DashboardDeps): Promise<ModelsAnswer> {
+export async function readModels(name: string, deps: ToolsDeps): Promise<ModelsAnswer> {
   requireTool(deps, name);
   const [models = null] = (await deps.prober.models(name)) ?? [];
   return { models };
 }
 
-function requireTool({ snapshot }: DashboardDeps, name: string): void {
+function requireTool({ snapshot }: ToolsDeps, name: string): void {
   // hasOwn, because a name such as __proto__ is not a tool.
   if (!Object.hasOwn(snapshot().config.tools, name)) throw new HttpError(404, `there is no tool ${name}`);
 }

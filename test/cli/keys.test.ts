@@ -134,6 +134,7 @@ const FACTS: ToolConsoleFacts = {
   quota: 50_000_000,
   quota_used: 12_400_000,
   windows: [{ window: "5h", most: 5_000_000, used: 1_200_000, resets_at: null }],
+  created_at: Date.UTC(2026, 9, 1),
   expires_at: Date.UTC(2027, 2, 31, 12),
   balance: 8_100_000,
   as_of: NOW - 60_000,

@@ -1,10 +1,8 @@
 import type { Command } from "commander";
 import t from "tap";
 import { createProgram } from "../../src/cli/program.ts";
-import { findClient } from "../../src/clients/table.ts";
 import type { LimitStatus } from "../../src/control/tool-status.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
-import { makeToken } from "../../src/core/token.ts";
 import type { RefusedRecord } from "../../src/dashboard/api.ts";
 import { spanInWords, whenInWords } from "../../src/dashboard/page/format.ts";
 import { fullnessOf, limitName } from "../../src/dashboard/page/limit-amount.ts";
@@ -24,7 +22,6 @@ import { ZH } from "../../src/dashboard/page/messages/zh.ts";
 import { refusalAdvice } from "../../src/dashboard/page/refusal-advice.ts";
 import { refusedGroups } from "../../src/dashboard/page/refused-groups.ts";
 import { hrefOf, routeOf } from "../../src/dashboard/page/route.ts";
-import { pastedToken, snippetsFor } from "../../src/dashboard/page/use-settings.ts";
 import { until } from "../doubles/until.ts";
 
 // These tests mostly wait, so they run side by side.
@@ -175,28 +172,6 @@ t.test("an event stream can be cut anywhere", (t) => {
     t.same([...read(text.slice(0, cut)), ...read(text.slice(cut))], whole, `cut at ${cut}`);
   }
   t.same(createEventReader()("data: half"), [], "an incomplete event is not reported");
-  t.end();
-});
-
-t.test("a pasted token is used only if it is complete, and a real key never", (t) => {
-  const token = makeToken();
-  t.equal(pastedToken(token), "complete");
-  t.equal(pastedToken(token.slice(0, -1)), "incomplete");
-  t.equal(pastedToken(`${token}x`), "incomplete");
-  t.equal(pastedToken("sk-abcdefghijklmnop"), "other");
-  t.equal(pastedToken(""), "none");
-  t.end();
-});
-
-t.test("a program's settings are those of `keybearer use`", (t) => {
-  const client = findClient("claude-code");
-  if (client === null) return t.fail("Claude Code is known");
-  const target = { origin: "http://localhost:5397", token: null, model: "claude-sonnet-4-5" };
-  const shells = snippetsFor(client, target, "fish").filter(({ kind }) => kind === "env");
-  t.same(
-    shells.map(({ format }) => format),
-    ["fish"],
-  );
   t.end();
 });
 

@@ -113,10 +113,11 @@ async function takeOpened(browser: Browser, day: MirrorJourney, picture: Name) {
     await page.locator(".records tbody button").nth(9).click();
     await page.waitForTimeout(SETTLED_MS);
     await page.screenshot({ path: picture(`record-${look.name}`) });
-    await page.goto(`${new URL(page.url()).origin}/#/tools`);
-    await page.locator(".tool-actions button").first().click();
+    await take(page, "tools?tool=codex", picture(`tool-${look.name}`));
+    await page.locator("summary").last().click();
+    await page.getByRole("button", { name: "change its settings" }).click();
     await page.waitForTimeout(SETTLED_MS);
-    await page.screenshot({ path: picture(`use-${look.name}`) });
+    await page.screenshot({ path: picture(`form-${look.name}`) });
     await page.context().close();
   }
 }

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Action } from "../actions/action.ts";
-import { ActContext } from "./act.ts";
+import { ActContext, type ActionForm } from "./act.ts";
 import { ActionDialog } from "./components/action-dialog.tsx";
 import { CardsLine } from "./components/cards.tsx";
 import { Footer } from "./components/footer.tsx";
@@ -28,7 +28,7 @@ export function App({ frame }: { readonly frame: Frame }) {
   const state = useLiveState(frame);
   const [route, setRoute] = useState<Route>(() => routeOf(location.hash));
   const main = useRef<HTMLElement>(null);
-  const [action, setAction] = useState<Action | null>(null);
+  const [asked, setAsked] = useState<Action | ActionForm | null>(null);
   useEffect(() => {
     const read = () => setRoute(routeOf(location.hash));
     addEventListener("hashchange", read);
@@ -46,7 +46,7 @@ export function App({ frame }: { readonly frame: Frame }) {
   const shut = link.state === "no-session" || (now === null && isStopped(link));
   return (
     <FrameContext.Provider value={frame}>
-      <ActContext.Provider value={setAction}>
+      <ActContext.Provider value={setAsked}>
         <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
         <main id="main" ref={main} tabIndex={-1}>
           <LinkNotice state={state} />
@@ -55,12 +55,12 @@ export function App({ frame }: { readonly frame: Frame }) {
         </main>
         <Footer now={now} />
         <Shortcuts />
-        {action === null ? null : (
+        {asked === null ? null : (
           <ActionDialog
-            key={JSON.stringify(action)}
-            action={action}
+            key={JSON.stringify(asked)}
+            asked={asked}
             onDone={() => frame.live.changed()}
-            onClose={() => setAction(null)}
+            onClose={() => setAsked(null)}
           />
         )}
       </ActContext.Provider>

@@ -14,6 +14,7 @@ import type {
   RecordsPage,
   RunAnswer,
   SessionAnswer,
+  ToolAnswer,
   ToolsAnswer,
   UsageChart,
 } from "../../api.ts";
@@ -39,6 +40,7 @@ export interface Client {
   challenge(publicKey: string): Promise<ChallengeAnswer>;
   prove(proof: Proof): Promise<SessionAnswer>;
   get<P extends keyof Answers>(path: P, query?: URLSearchParams, signal?: AbortSignal): Promise<Answers[P]>;
+  tool(name: string, signal?: AbortSignal): Promise<ToolAnswer>;
   record(id: string, signal?: AbortSignal): Promise<RecordAnswer>;
   /** To be saved as a file. */
   csv(query: URLSearchParams, signal?: AbortSignal): Promise<Blob>;
@@ -63,6 +65,7 @@ export function createClient(session: Session): Client {
     challenge: (publicKey) => post("/api/challenge", { public_key: publicKey }),
     prove: (proof) => post("/api/session", proof),
     get: (path, query, signal) => json(withQuery(path, query), stop(signal)),
+    tool: (name, signal) => json(`/api/tools/${encodeURIComponent(name)}`, stop(signal)),
     record: (id, signal) => json(`/api/records/${encodeURIComponent(id)}`, stop(signal)),
     csv: async (query, signal) => (await ask(withQuery("/api/csv", query), stop(signal))).blob(),
     plan: (action) => post("/api/plan", action),

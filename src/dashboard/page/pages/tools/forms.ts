@@ -1,0 +1,179 @@
+import type { SessionStatus } from "../../../../control/session-status.ts";
+import type { LimitStatus } from "../../../../control/tool-status.ts";
+import { advice } from "../../../../core/advice.ts";
+import type { Kind } from "../../../../limits/counters.ts";
+import { amountToType } from "../../../../limits/format.ts";
+import type { ToolAnswer, ToolSettings, ToolsAnswer } from "../../../api.ts";
+import type { ActionForm } from "../../act.ts";
+import type { Choice, Field, Values } from "../../components/form.tsx";
+import { readAmount } from "../../limit-amount.ts";
+import type { Translate } from "../../messages/messages.ts";
+
+/* What is asked before an action of the tools' pages is planned. */
+
+/** Of a tool or a token. */
+const NAME = /^[A-Za-z0-9][\w.-]{0,39}$/;
+
+/** With an example of what can be typed. Empty: it has none of its own. */
+export const SETTINGS = {
+  "limits.spend": "5/day,60/month",
+  "limits.requests": "60/minute",
+  "limits.tokens": "400k/minute",
+  "limits.concurrent": "4",
+  "limits.session.spend": "2",
+  "limits.session.requests": "200",
+  "limits.session.tokens": "1M",
+  quota: "50",
+  expires: "2027-03-31",
+  group: "",
+} as const;
+
+export type SettingName = keyof typeof SETTINGS;
+export const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
+
+/** Changes what was changed in the form, and nothing else. */
+export function settingsForm(
+  tool: Pick<ToolSettings, "name" | "gateway">,
+  { settings }: Pick<ToolAnswer, "settings">,
+  { groups }: Pick<ToolsAnswer, "groups">,
+  t: Translate,
+): ActionForm {
+  const choices = groupChoices(groups, tool.gateway, t);
+  const fields = SETTING_NAMES.map((name): Field => {
+    const field = {
+      name,
+      label: t(`setting.${name}`),
+      hint: SETTINGS[name] === "" ? "" : t("form.such-as", { example: SETTINGS[name] }),
+      initial: settings[name] ?? "",
+    };
+    return name === "group" && choices.length > 1 ? { ...field, choices } : field;
+  });
+  return {
+    title: t("act.set", { tool: tool.name }),
+    fields: () => fields,
+    actionFor(values) {
+      const changed = Object.entries(values).filter(([name, text]) => text !== (settings[name] ?? ""));
+      if (changed.length === 0) return null;
+      return { kind: "set", tool: tool.name, settings: Object.fromEntries(changed) };
+    },
+  };
+}
+
+function groupChoices(groups: ToolsAnswer["groups"], gateway: string, t: Translate): Choice[] {
+  const names = groups.filter((group) => group.gateway === gateway).map(({ name }) => name);
+  return [{ value: "", label: t("form.group.none") }, ...names.map((name) => ({ value: name, label: name }))];
+}
+
+/** The limits that can be given more of. */
+export function liftable(limits: readonly Pick<LimitStatus, "limit">[]): Kind[] {
+  const kinds = limits
+    .map(({ limit }) => limit)
+    .filter((limit) => limit !== "concurrent" && limit !== "quota");
+  return [...new Set(kinds)];
+}
+
+export function giveForm(tool: Pick<ToolSettings, "name" | "limits">, t: Translate): ActionForm {
+  const asked = (kind: Kind) => tool.limits.find(({ limit }) => limit === kind)?.lift ?? null;
+  return {
+    title: t("form.give", { tool: tool.name }),
+    fields: (typed) => amountFields(liftable(tool.limits), asked, typed, t),
+    actionFor: (values) => ({ kind: "give", tool: tool.name, ...amountOf(values) }),
+  };
+}
+
+export function giveSessionForm({ tool, session, limits }: SessionStatus, t: Translate): ActionForm {
+  return {
+    title: t("form.give-session", { tool, session }),
+    fields: (typed) => amountFields(liftable(limits), () => null, typed, t),
+    actionFor: (values) => ({ kind: "give-session", tool, session, ...amountOf(values) }),
+  };
+}
+
+/** @param asked what the last refused request needed */
+function amountFields(
+  kinds: readonly Kind[],
+  asked: (kind: Kind) => number | null,
+  typed: Values,
+  t: Translate,
+): Field[] {
+  const kind = kinds.find((each) => each === typed.limit) ?? kinds[0] ?? "spend";
+  const needed = asked(kind);
+  return [
+    {
+      name: "limit",
+      label: t("form.limit"),
+      choices: kinds.map((value) => ({ value, label: t(`limit.${value}`) })),
+    },
+    {
+      name: "amount",
+      label: t(kind === "spend" ? "form.dollars" : "form.amount"),
+      hint: t("form.such-as", { example: kind === "spend" ? "2.50" : kind === "tokens" ? "400k" : "60" }),
+      initial: needed === null ? "" : amountToType(kind, needed),
+      check: (text) => (readAmount(kind, text) === null ? t(`form.wrong.${kind}`) : null),
+    },
+  ];
+}
+
+function amountOf({ limit, amount = "" }: Values): { limit: Kind; amount: number } {
+  const kind = limit === "requests" || limit === "tokens" ? limit : "spend";
+  return { limit: kind, amount: readAmount(kind, amount) ?? 0 };
+}
+
+export function tokenForm(tool: string, t: Translate): ActionForm {
+  return {
+    title: t("form.token", { tool }),
+    fields: () => [
+      {
+        name: "name",
+        label: t("form.token.name"),
+        hint: t("form.such-as", { example: "laptop" }),
+        check: (text) => (NAME.test(text) ? null : t("form.wrong.name")),
+      },
+    ],
+    actionFor: ({ name = "" }) => ({ kind: "token", tool, name }),
+  };
+}
+
+/** Where the console cannot make the key, or the person has one, a terminal asks for it. */
+export function createForm(
+  { gateways, groups }: Pick<ToolsAnswer, "gateways" | "groups">,
+  t: Translate,
+): ActionForm {
+  const gatewayOf = ({ gateway }: Values) => gateways.find(({ name }) => name === gateway) ?? gateways[0];
+  return {
+    title: t("form.create"),
+    fields(typed) {
+      const gateway = gatewayOf(typed);
+      const choices = groupChoices(groups, gateway?.name ?? "", t);
+      const group = { name: "group", label: t("setting.group"), hint: t("form.group.hint") };
+      return [
+        {
+          name: "tool",
+          label: t("tools.name"),
+          hint: t("form.such-as", { example: "codex" }),
+          check: (text) => (NAME.test(text) ? null : t("form.wrong.name")),
+        },
+        {
+          name: "gateway",
+          label: t("tools.gateway"),
+          choices: gateways.map(({ name }) => ({ value: name, label: name })),
+        },
+        choices.length > 1 ? { ...group, choices } : group,
+        {
+          name: "key",
+          label: t("tools.key"),
+          choices: [
+            ...(gateway?.makes_keys ? [{ value: "console", label: t("form.key.console") }] : []),
+            { value: "terminal", label: t("form.key.terminal") },
+          ],
+        },
+      ];
+    },
+    command({ tool = "", gateway = "", group = "", key }) {
+      if (key !== "terminal") return null;
+      const command = advice.addTool(NAME.test(tool) ? tool : "<name>", gateway);
+      return group === "" ? command : `${command} --group ${group}`;
+    },
+    actionFor: ({ tool = "", gateway = "", group = "" }) => ({ kind: "create", tool, gateway, group }),
+  };
+}

@@ -1,0 +1,333 @@
+import { costInWords, exact } from "../../../../core/units.ts";
+import { statusFigures } from "../../../../limits/format.ts";
+import type { DaySums, ToolAnswer, ToolSession, ToolSettings, ToolsAnswer, ToolToken } from "../../../api.ts";
+import { useAct } from "../../act.ts";
+import { Gauge } from "../../components/gauge.tsx";
+import { Table } from "../../components/table.tsx";
+import { agoInWords, momentInWords } from "../../format.ts";
+import { useFrame } from "../../frame.tsx";
+import { fullest, limitName } from "../../limit-amount.ts";
+import { hrefOf } from "../../route.ts";
+import { useAnswer } from "../../use-answer.ts";
+import { useTime } from "../../use-time.ts";
+import { Connect } from "./connect.tsx";
+import { giveForm, giveSessionForm, liftable, SETTING_NAMES, settingsForm, tokenForm } from "./forms.ts";
+import { Key } from "./key.tsx";
+import { State } from "./state.tsx";
+
+interface ToolViewProps {
+  readonly tool: ToolSettings;
+  readonly answer: ToolsAnswer;
+  /** null: it sent nothing today. */
+  readonly today: DaySums | null;
+}
+
+/** Everything about one tool, and what can be changed of it. */
+export function ToolView({ tool, answer, today }: ToolViewProps) {
+  const { t, client } = useFrame();
+  const act = useAct();
+  const { name, state, enabled, running, last_use: used, why, next } = tool;
+  const asked = useAnswer((signal) => client.tool(name, signal), [name, running, used, today?.requests ?? 0]);
+  const details = asked.value;
+  const usage = hrefOf("usage", new URLSearchParams({ tool: name }));
+  return (
+    <>
+      <div class="page-head">
+        <p class="small">
+          <a href={hrefOf("tools")}>{t("tools.all")}</a>
+        </p>
+        <div class="row">
+          <h1>{name}</h1>
+          <State tool={tool} />
+          <a href={usage}>
+            {t("tools.usage", {
+              n: today?.requests ?? 0,
+              cost: costInWords(today?.cost_microdollars ?? 0, today?.unknown_cost),
+            })}
+          </a>
+        </div>
+        {why === null ? null : <p class="small">{why}</p>}
+        {next === null ? null : <p class="small next">{next}</p>}
+      </div>
+      {answer.sandbox ? null : (
+        <div class="row">
+          <button
+            type="button"
+            class="plain"
+            disabled={details === null}
+            onClick={() => details !== null && act(settingsForm(tool, details, answer, t))}
+          >
+            {t("tools.change")}
+          </button>
+          {state === "needs-trust" ? (
+            <button type="button" class="primary" onClick={() => act({ kind: "trust", name })}>
+              {t("tools.trust")}
+            </button>
+          ) : null}
+          <button type="button" class="plain" onClick={() => act({ kind: "rotate", tool: name })}>
+            {t("tools.rotate")}
+          </button>
+          <button
+            type="button"
+            class={enabled ? "plain danger" : "plain"}
+            onClick={() => act({ kind: enabled ? "disable" : "enable", tool: name })}
+          >
+            {t(enabled ? "tools.disable" : "tools.enable")}
+          </button>
+        </div>
+      )}
+      {asked.failure === null ? null : <p role="alert">{t("frame.failed", { why: asked.failure })}</p>}
+      <Limits tool={tool} />
+      <div class="columns">
+        <Key tool={tool} />
+        <Tokens tool={tool} answer={answer} tokens={details?.tokens ?? null} />
+      </div>
+      <Sessions sessions={details?.sessions ?? null} />
+      <OtherModels tool={tool} />
+      {answer.sandbox ? null : <Settings settings={details?.settings ?? null} />}
+      <Connect tool={tool} answer={answer} />
+    </>
+  );
+}
+
+function Limits({ tool }: { readonly tool: ToolSettings }) {
+  const { t } = useFrame();
+  const act = useAct();
+  const time = useTime(10_000);
+  const { name, limits } = tool;
+  return (
+    <section class="panel" aria-labelledby="tool-limits">
+      <header>
+        <h2 id="tool-limits">{t("tools.limits")}</h2>
+        {liftable(limits).length === 0 ? null : (
+          <button type="button" class="plain" onClick={() => act(giveForm(tool, t))}>
+            {t("tools.give")}
+          </button>
+        )}
+        {limits.some(({ extra }) => extra > 0) ? (
+          <button type="button" class="plain" onClick={() => act({ kind: "take-back", tool: name })}>
+            {t("tools.take-back")}
+          </button>
+        ) : null}
+      </header>
+      {limits.length === 0 ? (
+        <p class="empty">{t("tools.unlimited")}</p>
+      ) : (
+        <ul class="limits body">
+          {limits.map((limit) => (
+            <Gauge key={`${limit.limit} ${limit.per}`} status={limit} time={time} />
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+interface TokensProps {
+  readonly tool: ToolSettings;
+  readonly answer: ToolsAnswer;
+  /** null: they are not there yet. */
+  readonly tokens: readonly ToolToken[] | null;
+}
+
+function Tokens({ tool: { name: tool }, answer: { sandbox }, tokens }: TokensProps) {
+  const { t, language } = useFrame();
+  const act = useAct();
+  const time = useTime(10_000);
+  return (
+    <section class="panel" aria-labelledby="tool-tokens">
+      <header>
+        <h2 id="tool-tokens">{t("tools.tokens")}</h2>
+        {sandbox ? null : (
+          <button type="button" class="plain" onClick={() => act(tokenForm(tool, t))}>
+            {t("tools.token.new")}
+          </button>
+        )}
+      </header>
+      {tokens === null || tokens.length === 0 ? (
+        <p class="empty">{t(tokens === null ? "frame.loading" : "tools.token.none")}</p>
+      ) : (
+        <Table
+          caption={t("tools.tokens")}
+          rows={tokens}
+          keyOf={({ name }) => name}
+          columns={[
+            { id: "name", title: t("tools.token.name"), cell: ({ name }) => name },
+            { id: "created", title: t("tools.token.created"), cell: ({ created }) => created ?? "–" },
+            {
+              id: "last-use",
+              title: t("tools.last-use"),
+              cell: ({ last_use: used }) =>
+                used === null ? (
+                  t("tools.last-use.never")
+                ) : (
+                  <span title={momentInWords(used, language)}>{agoInWords(used, time, t)}</span>
+                ),
+            },
+            {
+              id: "revoke",
+              title: t("tools.actions"),
+              cell: ({ name }) =>
+                sandbox ? null : (
+                  <button type="button" class="plain" onClick={() => act({ kind: "revoke", tool, name })}>
+                    {t("tools.revoke")}
+                    <span class="visually-hidden"> {name}</span>
+                  </button>
+                ),
+            },
+          ]}
+        />
+      )}
+    </section>
+  );
+}
+
+function Sessions({ sessions }: { readonly sessions: readonly ToolSession[] | null }) {
+  const { t } = useFrame();
+  const time = useTime(10_000);
+  return (
+    <section class="panel" aria-labelledby="tool-sessions">
+      <header>
+        <h2 id="tool-sessions">{t("tools.sessions")}</h2>
+      </header>
+      {sessions === null || sessions.length === 0 ? (
+        <p class="empty">{t(sessions === null ? "frame.loading" : "tools.sessions.none")}</p>
+      ) : (
+        <Table
+          caption={t("tools.sessions")}
+          rows={sessions}
+          keyOf={({ session }) => session}
+          columns={[
+            { id: "session", title: t("tools.session"), cell: ({ session }) => <code>{session}</code> },
+            { id: "project", title: t("tools.project"), cell: ({ project }) => project ?? "–" },
+            {
+              id: "running",
+              title: t("tools.state"),
+              cell: ({ running, stopped, last_at: at }) =>
+                stopped ? (
+                  <span class="tag">{t("tools.stopped")}</span>
+                ) : running > 0 ? (
+                  t("tools.running", { n: running })
+                ) : at === null ? (
+                  "–"
+                ) : (
+                  agoInWords(at, time, t)
+                ),
+            },
+            {
+              id: "requests",
+              title: t("limit.requests"),
+              isNumber: true,
+              cell: ({ requests }) => (requests === null ? "–" : exact(requests)),
+            },
+            {
+              id: "cost",
+              title: t("tools.cost"),
+              isNumber: true,
+              cell: ({ cost_microdollars: cost, unknown_cost: unknown }) =>
+                cost === null ? "–" : costInWords(cost, unknown),
+            },
+            { id: "limits", title: t("tools.limits"), cell: (session) => <SessionLimit session={session} /> },
+            {
+              id: "actions",
+              title: t("tools.actions"),
+              cell: (session) => <SessionActions session={session} />,
+            },
+          ]}
+        />
+      )}
+    </section>
+  );
+}
+
+function SessionLimit({ session: { limits } }: { readonly session: ToolSession }) {
+  const { t } = useFrame();
+  const limit = fullest(limits);
+  if (limit === null) return <>–</>;
+  const { used, max } = statusFigures(limit);
+  return (
+    <>
+      {t("limit.of", { used: used ?? "–", most: max })}{" "}
+      <span class="muted small">{limitName({ limit: limit.limit, per: null }, t)}</span>
+    </>
+  );
+}
+
+function SessionActions({ session: whole }: { readonly session: ToolSession }) {
+  const { t } = useFrame();
+  const act = useAct();
+  const { tool, session, stopped, limits } = whole;
+  const kind = stopped ? "allow-session" : "stop-session";
+  return (
+    <div class="row">
+      <button type="button" class="plain" onClick={() => act({ kind, tool, session })}>
+        {t(stopped ? "tools.allow" : "tools.stop")}
+        <span class="visually-hidden"> {session}</span>
+      </button>
+      {limits.length === 0 ? null : (
+        <button type="button" class="plain" onClick={() => act(giveSessionForm(whole, t))}>
+          {t("tools.give")}
+          <span class="visually-hidden"> {session}</span>
+        </button>
+      )}
+    </div>
+  );
+}
+
+function OtherModels({ tool: { models_answered: models } }: { readonly tool: ToolSettings }) {
+  const { t } = useFrame();
+  if (!models || models.other === 0) return null;
+  return (
+    <section class="panel" aria-labelledby="tool-models">
+      <header>
+        <h2 id="tool-models">{t("tools.other-models")}</h2>
+        <span class="muted">
+          {t("limit.of", { used: exact(models.other), most: exact(models.answered) })}
+        </span>
+      </header>
+      <Table
+        caption={t("tools.other-models")}
+        rows={models.pairs}
+        keyOf={({ asked, answered }) => JSON.stringify([asked, answered])}
+        columns={[
+          { id: "asked", title: t("tools.model.asked"), cell: ({ asked }) => asked },
+          { id: "answered", title: t("tools.model.answered"), cell: ({ answered }) => answered },
+          {
+            id: "requests",
+            title: t("limit.requests"),
+            isNumber: true,
+            cell: ({ requests }) => exact(requests),
+          },
+        ]}
+      />
+    </section>
+  );
+}
+
+/** Each setting and where its value comes from. */
+function Settings({ settings }: { readonly settings: ToolAnswer["settings"] | null }) {
+  const { t } = useFrame();
+  if (settings === null) return null;
+  return (
+    <section class="panel" aria-labelledby="tool-settings">
+      <header>
+        <h2 id="tool-settings">{t("tools.settings")}</h2>
+      </header>
+      <Table
+        caption={t("tools.settings")}
+        rows={SETTING_NAMES}
+        keyOf={(name) => name}
+        columns={[
+          { id: "name", title: t("tools.setting"), cell: (name) => t(`setting.${name}`) },
+          { id: "value", title: t("use.value"), cell: (name) => settings[name] ?? t("tools.unset") },
+          {
+            id: "from",
+            title: t("tools.from"),
+            cell: (name) =>
+              settings[name] === undefined ? t("tools.from.default") : <code>config.yaml</code>,
+          },
+        ]}
+      />
+    </section>
+  );
+}
