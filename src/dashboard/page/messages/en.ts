@@ -321,6 +321,8 @@ export const EN = {
   "tools.state": "state",
   "tools.key": "key",
   "tools.key.none": "none",
+  "tools.limits.title": "Limits",
+  "tools.key.title": "Key",
   "tools.limits": "limits",
   "tools.expires": "expires",
   "tools.last-use": "last use",

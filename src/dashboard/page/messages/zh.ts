@@ -308,6 +308,8 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "tools.state": "状态",
   "tools.key": "密钥",
   "tools.key.none": "无",
+  "tools.limits.title": "限额",
+  "tools.key.title": "密钥",
   "tools.limits": "限额",
   "tools.expires": "到期",
   "tools.last-use": "最近使用",

@@ -21,7 +21,7 @@ export function Key({ tool }: { readonly tool: ToolSettings }) {
   return (
     <section class="panel" aria-labelledby="tool-key">
       <header>
-        <h2 id="tool-key">{t("tools.key")}</h2>
+        <h2 id="tool-key">{t("tools.key.title")}</h2>
         {key === null ? t("tools.key.none") : <code>{key}</code>}
       </header>
       <dl class="facts body">

@@ -32,7 +32,7 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
   const usage = hrefOf("usage", new URLSearchParams({ tool: name }));
   return (
     <>
-      <div class="page-head">
+      <div class="stack">
         <p class="small">
           <a href={hrefOf("tools")}>{t("tools.all")}</a>
         </p>
@@ -98,7 +98,7 @@ function Limits({ tool }: { readonly tool: ToolSettings }) {
   return (
     <section class="panel" aria-labelledby="tool-limits">
       <header>
-        <h2 id="tool-limits">{t("tools.limits")}</h2>
+        <h2 id="tool-limits">{t("tools.limits.title")}</h2>
         {liftable(limits).length === 0 ? null : (
           <button type="button" class="plain" onClick={() => act(giveForm(tool, t))}>
             {t("tools.give")}
