@@ -97,9 +97,18 @@ async function isAccessibleIn(t: Test, scene: DashboardSetup, watch: Watch, loca
   await page.locator("aside.record-panel dl").first().waitFor();
   t.strictSame(await faultsOf(page), [], `a record, ${locale}`);
   await show(page, "tools");
-  await page.locator(".tool-actions button").first().click();
-  await page.getByRole("dialog").waitFor();
-  t.strictSame(await faultsOf(page), [], `how to use a tool, ${locale}`);
+  await page.getByRole("rowheader").getByRole("link").first().click();
+  await page.locator(".panel dl").first().waitFor();
+  await page.locator("details.connect summary").click();
+  await page.locator("details.connect select").first().waitFor();
+  for (const size of [WIDE, NARROW]) {
+    await page.setViewportSize(size);
+    t.strictSame(await faultsOf(page), [], `one tool, ${locale}, ${size.width}`);
+    t.ok(await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), `${size.width} is wide enough`);
+  }
+  await page.locator("main button.plain").first().click();
+  await page.locator("dialog form").waitFor();
+  t.strictSame(await faultsOf(page), [], `a form, ${locale}`);
   await page.context().close();
 }
 

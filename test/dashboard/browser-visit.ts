@@ -18,7 +18,7 @@ export type PageName = (typeof PAGES)[number];
 const THERE: Readonly<Record<PageName, string>> = {
   overview: ".refusals li, .refusals .empty",
   usage: ".usage-table tbody tr",
-  tools: "table.tools tbody",
+  tools: ".tool-list tbody tr",
   bill: ".bill-keys tbody tr",
 };
 
@@ -168,17 +168,19 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
   const message = () =>
     sdk.claude.messages.create({ model: "m", max_tokens: 9, messages: [{ role: "user", content: "x" }] });
   await show(page, "tools");
-  const tool = page.locator("table.tools tbody", { hasText: "codex" }).first();
+  const openTool = () => page.getByRole("rowheader").getByRole("link", { name: "codex" }).click();
+  await openTool();
+  const state = (name: string) => page.locator(`main .state[data-state=${name}]`).waitFor();
   const dialog = page.getByRole("dialog");
-  await tool.getByRole("button", { name: "disable codex" }).click();
+  await page.getByRole("button", { name: "disable" }).click();
   await dialog.getByText("enabled: false").waitFor();
   await dialog.getByRole("button", { name: "close" }).click();
   await chat();
-  await tool.getByRole("button", { name: "disable codex" }).click();
+  await page.getByRole("button", { name: "disable" }).click();
   await dialog.getByRole("button", { name: "do it" }).click();
   await dialog.getByText("keybearer tools enable codex").first().waitFor();
   await dialog.getByRole("button", { name: "close" }).click();
-  await tool.locator(".state[data-state=disabled]").waitFor();
+  await state("disabled");
   const before = scene.console.reached();
   const openai = await chat().catch((error) => error);
   t.ok(openai instanceof APIError);
@@ -192,13 +194,14 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
   await show(page, "overview");
   await page.locator(".refusals li").filter({ hasText: "the tool is disabled" }).first().waitFor();
   await show(page, "tools");
-  await tool.getByRole("button", { name: "enable codex" }).click();
+  await openTool();
+  await page.getByRole("button", { name: "enable" }).click();
   await dialog.getByText("keybearer confirm").first().waitFor();
   await dialog.getByLabel("The six digits").fill(await digitsFor(scene));
   await dialog.getByRole("button", { name: "do it" }).click();
   await dialog.getByText("Done.").waitFor();
   await dialog.getByRole("button", { name: "close" }).click();
-  await tool.locator(".state[data-state=active]").waitFor();
+  await state("active");
   await chat();
 }
 

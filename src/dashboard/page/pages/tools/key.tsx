@@ -41,7 +41,7 @@ function consoleFacts(facts: ToolConsoleFacts, now: number, t: Translate): (read
   const money = quotaInWords(facts, t);
   const group = groupInWords(facts, t);
   return [
-    [t("tools.console.state"), t(`mirror.keys.state.${state}`)],
+    [t("tools.console.state"), t(`bill.keys.state.${state}`)],
     ...(created === null
       ? []
       : [[t("tools.console.created"), `${dayOf(created)}, ${agoInWords(created, now, t)}`] as const]),
