@@ -56,7 +56,7 @@ export function readAssignment(tool: string, text: string): Assignment | Problem
   return { path, value: parts.length === 1 ? (parts[0] ?? "") : parts };
 }
 
-/** Those of the named settings that the tool has in the text, as readAssignment() takes their values; null: it takes no map. */
+/** Those of the named settings that the tool has in the text, as readAssignment() takes them; null: a map, which it does not take. */
 export function readAssigned(
   text: string,
   tool: string,

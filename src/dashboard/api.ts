@@ -196,7 +196,7 @@ export interface GatewayChoice {
 /** GET /api/tools/<name>: what the page of one tool needs beside ToolsAnswer. */
 export interface ToolAnswer {
   /** Those of config.yaml, by name, as `keybearer tools set` takes them. What is missing has its default. */
-  readonly settings: Readonly<Record<string, string>>;
+  readonly settings: Readonly<Record<string, string | null>>;
   readonly tokens: readonly ToolToken[];
   /** Of the last 24 hours, and those that the daemon counts; those that run first, then the latest. At most 100. */
   readonly sessions: readonly ToolSession[];

@@ -104,7 +104,10 @@ async function isAccessibleIn(t: Test, scene: DashboardSetup, watch: Watch, loca
   for (const size of [WIDE, NARROW]) {
     await page.setViewportSize(size);
     t.strictSame(await faultsOf(page), [], `one tool, ${locale}, ${size.width}`);
-    t.ok(await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), `${size.width} is wide enough`);
+    t.ok(
+      await page.evaluate("document.documentElement.scrollWidth <= innerWidth"),
+      `${size.width} is wide enough`,
+    );
   }
   await page.locator("main button.plain").first().click();
   await page.locator("dialog form").waitFor();

@@ -2,7 +2,7 @@ import { redactedDiff } from "../../clients/diff.ts";
 import { assign, readAssigned, readAssignment } from "../../config/assignments.ts";
 import { compareConfigs } from "../../config/compare.ts";
 import type { EditResult } from "../../config/edit.ts";
-import { writeConfig } from "../../config/edit-file.ts";
+import { editFile, writeConfig } from "../../config/edit-file.ts";
 import {
   freeTokenName,
   removeToken,

@@ -39,7 +39,7 @@ export function Bookmark() {
       ) : null}
       {made === null ? null : (
         <ActionDialog
-          action={{ kind: "remember-browser", name: made.name, public_key: made.key.publicKey }}
+          asked={{ kind: "remember-browser", name: made.name, public_key: made.key.publicKey }}
           onDone={() => remembered(made.key)}
           onClose={() => setMade(null)}
         />

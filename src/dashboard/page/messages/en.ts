@@ -368,6 +368,7 @@ export const EN = {
   "tools.settings": "Settings",
   "tools.setting": "setting",
   "tools.unset": "–",
+  "tools.map": "several values, see the file",
   "tools.from": "from",
   "tools.from.default": "default",
   "tools.console.state": "at the console",

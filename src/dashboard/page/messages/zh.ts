@@ -355,6 +355,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "tools.settings": "设置",
   "tools.setting": "设置项",
   "tools.unset": "–",
+  "tools.map": "多个值，见文件",
   "tools.from": "来源",
   "tools.from.default": "默认",
   "tools.console.state": "控制台状态",

@@ -319,7 +319,11 @@ function Settings({ settings }: { readonly settings: ToolAnswer["settings"] | nu
         keyOf={(name) => name}
         columns={[
           { id: "name", title: t("tools.setting"), cell: (name) => t(`setting.${name}`) },
-          { id: "value", title: t("use.value"), cell: (name) => settings[name] ?? t("tools.unset") },
+          {
+            id: "value",
+            title: t("use.value"),
+            cell: (name) => (settings[name] === null ? t("tools.map") : (settings[name] ?? t("tools.unset"))),
+          },
           {
             id: "from",
             title: t("tools.from"),
