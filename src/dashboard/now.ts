@@ -7,7 +7,7 @@ import { startOfDay } from "../usage/reports/calendar.ts";
 import { readToday, type TodayUsage } from "../usage/reports/chart.ts";
 import { sumTokens, unknownCost } from "../usage/reports/sums.ts";
 import type { Sums } from "../usage/rollups.ts";
-import type { DaySums, Now, RefusedRecord, RunningCall, ShownRecord, Today } from "./api.ts";
+import type { DaySums, Now, RefusedRecord, RunningCall, RunningSession, ShownRecord, Today } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
 import { EMPTY_OUTLOOK, type Outlook, readOutlook, runningSessions } from "./outlook.ts";
 import { lastRefusals, MAX_REFUSALS, withAdvice } from "./refusals.ts";
@@ -18,6 +18,7 @@ const REFRESH_MS = 1000;
 /** The mirror corrects costs without notice, so today's sums are read again after this time. */
 const TODAY_STALE_MS = 15_000;
 const OUTLOOK_STALE_MS = 15_000;
+const OUTLOOK_REFRESH_MS = 3000;
 /** It can take this long until a finished record is in the log. */
 const WRITE_DELAY_MS = 500;
 
@@ -38,6 +39,9 @@ export class NowView {
   readonly #outlook: Cached<Outlook>;
   #refusals: Promise<RefusedRecord[]> | null = null;
   #lastRecordAt = Number.NEGATIVE_INFINITY;
+  #lastOutlook: Outlook | null = null;
+  /** Sessions that were in flight after the last outlook was read. */
+  #unlogged: readonly RunningSession[] = [];
 
   constructor(deps: NowDeps) {
     const { clock, reader } = deps;
@@ -65,16 +69,22 @@ export class NowView {
       this.#today.read(
         (it) => it.age >= TODAY_STALE_MS || (isOld(it) && (hasChanged(it) || this.#isNewDay(it))),
       ),
-      this.#outlook.read(({ age }) => age >= OUTLOOK_STALE_MS),
+      this.#outlook.read(
+        (it) => it.age >= OUTLOOK_STALE_MS || (it.age >= OUTLOOK_REFRESH_MS && hasChanged(it)),
+      ),
       this.#refusals,
     ]);
     const running = inFlight.list(MAX_RUNNING, clock.elapsed()).map(runningCall);
+    if (outlook !== this.#lastOutlook) this.#unlogged = [];
+    const sessions = runningSessions(outlook.sessions, [...running, ...this.#unlogged], known);
+    this.#lastOutlook = outlook;
+    this.#unlogged = sessions.filter((session) => session.last_at === null);
     return {
       at: clock.now(),
       status,
       running,
       running_total: inFlight.size,
-      sessions: runningSessions(outlook.sessions, running, known),
+      sessions,
       today: today === null ? null : { ...todayOf(today), usual: outlook.usual, forecast: outlook.forecast },
       first_bytes: outlook.firstBytes,
       refusals,

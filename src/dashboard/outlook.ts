@@ -6,7 +6,7 @@ import { startOfDay } from "../usage/reports/calendar.ts";
 import { type GatewayFirstByte, readFirstBytes } from "../usage/reports/gateways.ts";
 import { countedWith, readSessions, type SessionName } from "../usage/reports/sessions.ts";
 import { compareToday, type TodayComparison } from "../usage/reports/today.ts";
-import type { RunningCall, RunningSession } from "./api.ts";
+import type { RunningSession } from "./api.ts";
 
 /** What the overview shows of the log beside today's sums. It takes longer to read, and changes slowly. */
 export interface Outlook {
@@ -65,15 +65,15 @@ function* countedSessions(db: Database, now: number): Generator<undefined, Logge
   return [...sessions.values()].filter(({ last_at }) => now - last_at <= SESSION_MS).slice(0, MAX_SESSIONS);
 }
 
-/** Those of the log, after those whose first request is still in flight. */
+/** Those of the log, after those that are not in it yet: their first request is in flight, or has just ended. */
 export function runningSessions(
   logged: readonly LoggedSession[],
-  running: readonly RunningCall[],
+  unlogged: readonly SessionName[],
   known: readonly SessionStatus[],
 ): RunningSession[] {
   const sessions = new Map<string, Omit<RunningSession, "stopped">>();
   const isLogged = new Set(logged.map(keyOf));
-  for (const { tool, session } of running) {
+  for (const { tool, session } of unlogged) {
     if (isLogged.has(keyOf({ tool, session }))) continue;
     const nothing = { project: null, branch: null, last_at: null, requests: 0, cost_microdollars: 0 };
     sessions.set(keyOf({ tool, session }), { tool, session, ...nothing, unknown_cost: 0 });
