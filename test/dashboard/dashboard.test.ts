@@ -123,6 +123,7 @@ function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {})
     mirror: NO_MIRROR,
     usage: NO_USAGE,
     inFlight: new InFlight(),
+    controls: () => ({ sessions: () => [] }),
     peers: new PeerLookup(new Connections()),
     ...others,
   } as unknown as DashboardDeps;

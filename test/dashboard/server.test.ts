@@ -288,6 +288,11 @@ t.test("a request is shown while it runs, and its record when it ends", async (t
     { tool: null, refused: 1 },
   ]);
   t.match(now.refusals[0], { tool: null, next: "keybearer tools token <tool>" });
+  t.match(now.today, { usual: null, forecast: null }, "there is no earlier day");
+  await until("its session is in the log", () => followed.last("now")?.sessions[0]?.requests === 1);
+  const { sessions = [], first_bytes: firstBytes = [] } = followed.last("now") ?? {};
+  t.match(sessions, [{ tool: "codex", session: call?.session, cost_microdollars: 18, stopped: false }]);
+  t.match(firstBytes, [{ requests: 1 }]);
   t.equal(now.status.tools[0]?.name, "codex");
   followed.end();
 });
