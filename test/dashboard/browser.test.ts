@@ -2,11 +2,13 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import t from "tap";
+import { ACTION_KINDS } from "../../src/dashboard/actions/action.ts";
 import { findBrowser } from "../doubles/browser.ts";
 import { startDashboardSetup } from "../doubles/dashboard-setup.ts";
 import { LONG } from "../doubles/effort.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { watchPages } from "../doubles/watched-page.ts";
+import { FIRST_CASES, MORE_CASES, prepareActions } from "./browser-actions.ts";
 import { attacked, rebound } from "./browser-attacks.ts";
 import { opensByBookmark } from "./browser-bookmark.ts";
 import { catchesUp, restsUnseen } from "./browser-gaps.ts";
@@ -29,6 +31,8 @@ import {
 const browserPath = findBrowser();
 const skip =
   browserPath === null ? "no Chromium on this machine (apt-get install chromium-headless-shell)" : false;
+/** Chromium's own line about an action that was refused. */
+const ANSWERED_NO = /^Failed to load resource: the server responded with a status of 4(?:00|03|09)/;
 const inLong = { skip: LONG ? false : "npm run test:long takes this part of the walk" };
 
 t.test("the dashboard in a browser", { skip }, async (t) => {
@@ -64,6 +68,22 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
   await t.test("language and theme are chosen for this browser", (t) => choosesLook(t, page));
   await t.test("axe finds nothing", (t) => isAccessible(t, scene, watch));
   t.strictSame(watch.complaints.slice(earlier), [], "the browser console has no errors");
+  await t.test("what a person changes", async (t) => {
+    const before = watch.complaints.length;
+    const stage = await prepareActions(scene, page);
+    for (const { title, run } of FIRST_CASES) await t.test(title, (t) => run(t, stage));
+    for (const { title, run } of MORE_CASES) await t.test(title, inLong, (t) => run(t, stage));
+    t.strictSame(
+      watch.complaints.slice(before).filter((line) => !ANSWERED_NO.test(line)),
+      [],
+    );
+    await scene.under().save(scene.config);
+  });
+  t.strictSame(
+    [...new Set([...FIRST_CASES, ...MORE_CASES].flatMap(({ kinds }) => kinds))].sort(),
+    [...ACTION_KINDS].sort(),
+    "every action that a page can ask for has a case",
+  );
   await t.test("interruptions", inLong, async (t) => {
     await t.test("what came while the stream was broken is there afterwards", (t) =>
       catchesUp(t, scene, watch),

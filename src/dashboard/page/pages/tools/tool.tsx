@@ -1,3 +1,4 @@
+import { useEffect, useRef } from "preact/hooks";
 import { costInWords, exact } from "../../../../core/units.ts";
 import { statusFigures } from "../../../../limits/format.ts";
 import type { DaySums, ToolAnswer, ToolSession, ToolSettings, ToolsAnswer, ToolToken } from "../../../api.ts";
@@ -29,6 +30,12 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
   const { name, state, enabled, running, last_use: used, why, next } = tool;
   const asked = useAnswer((signal) => client.tool(name, signal), [name, running, used, today?.requests ?? 0]);
   const details = asked.value;
+  const heading = useRef<HTMLHeadingElement>(null);
+  // Keyboard and screen reader begin here, and not where the list was.
+  useEffect(() => {
+    heading.current?.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }, []);
   const usage = hrefOf("usage", new URLSearchParams({ tool: name }));
   return (
     <>
@@ -37,7 +44,9 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
           <a href={hrefOf("tools")}>{t("tools.all")}</a>
         </p>
         <div class="row">
-          <h1>{name}</h1>
+          <h1 ref={heading} tabIndex={-1}>
+            {name}
+          </h1>
           <State tool={tool} />
           <a href={usage}>
             {t("tools.usage", {
