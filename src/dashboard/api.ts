@@ -4,7 +4,7 @@ import type { ToolStatus } from "../control/tool-status.ts";
 import type { ToolModels } from "../doctor/models.ts";
 import type { ComparedRow, KeyReport, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
 import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
-import type { ExportedRecord } from "../usage/reports/records.ts";
+import type { ExportedRecord, SelectedName } from "../usage/reports/records.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
 
 /*
@@ -297,20 +297,14 @@ export type MirrorDay = VerdictDay;
 /* GET /api/history answers EventsAnswer of control/routes.ts: the last 300 events, the newest last. */
 
 export type Bin = "hour" | "day" | "month";
-export type By = "tool" | "model" | "group" | "key";
+/** An empty machine is this one. */
+export type By = SelectedName;
 
-/**
- * Selects records: since= and until= in milliseconds (until is exclusive). tool=, model=, group= and key= are exact names
- * and may be repeated; an empty one (`tool=`) selects the records that have none.
+/*
+ * <filter> selects records: since= and until= in milliseconds (until is exclusive). Each By (tool=, model=, …) is an exact
+ * name and may be repeated; an empty one (`tool=`) selects the records that have none. end= is an Outcome and may be
+ * repeated. search= is a part of any of a record's texts.
  */
-export interface FilterQuery {
-  readonly since?: number;
-  readonly until?: number;
-  readonly tool?: readonly string[];
-  readonly model?: readonly string[];
-  readonly group?: readonly string[];
-  readonly key?: readonly string[];
-}
 
 /** GET /api/usage?<filter>&bin=&by= */
 export interface UsageChart {
@@ -320,16 +314,16 @@ export interface UsageChart {
   readonly bin: Bin;
   readonly by: By;
   /**
-   * The start of each bin in the daemon's calendar, without gaps. Without since= they begin at the first record, without
-   * until= they end now. At most 2,000, which is some eighty days of hours (else 400).
+   * The start of each bin in the daemon's calendar, without gaps, from since= to until=. Without since= they begin at the
+   * first record, without until= they end now. At most 2,000, which is some eighty days of hours (else 400).
    */
   readonly bins: readonly number[];
   /** The end of the last bin; null: there is none. */
   readonly bins_end: number | null;
   /** By cost, the highest first; at most 60. Each list has one number for each bin. */
   readonly series: readonly UsageSeries[];
-  /** The sum of all further series; null: there are no more. Its name is null. */
-  readonly others: UsageSeries | null;
+  /** The sum of all further series, and of how many names; null: there are no more. */
+  readonly others: (UsageSeries & { readonly names: number }) | null;
   readonly total: UsageSums;
   /** All names, in the order of `series`; at most 1,000. */
   readonly rows: readonly UsageRow[];
@@ -338,8 +332,6 @@ export interface UsageChart {
   readonly zone: string;
   /** true: percentiles of all records; false: of sums, within 5 %. */
   readonly first_byte_exact: boolean;
-  /** All names to filter by, of any time; at most 1,000 of each. */
-  readonly names: Readonly<Record<By, readonly (string | null)[]>>;
 }
 
 export interface UsageSeries {
@@ -348,10 +340,6 @@ export interface UsageSeries {
   readonly requests: readonly number[];
   /** In all. */
   readonly tokens: readonly number[];
-  readonly input_tokens: readonly number[];
-  readonly cache_read_tokens: readonly number[];
-  readonly cache_write_tokens: readonly number[];
-  readonly output_tokens: readonly number[];
   readonly cost_microdollars: readonly number[];
   /** Requests of unknown cost, which the sums lack. */
   readonly unknown_cost: readonly number[];
@@ -389,24 +377,26 @@ export interface UsageRow extends UsageSums {
 }
 
 /**
- * GET /api/records?<filter>&end=&before=&limit=: newest first. end= is a RecordEnd and may be repeated; before= is the `next`
- * of the previous page; limit= is at most 500, default 100.
+ * GET /api/records?<filter>&before=&after=&limit=: newest first. before= and after= are the `older` and `newer` of another
+ * page; limit= is at most 500, default 100.
  */
 export interface RecordsPage {
   readonly records: readonly ShownRecord[];
-  /** null: this is the last page. */
-  readonly next: string | null;
-  /** How many the filter selects, on all pages; null: counting would take too long. */
-  readonly count: number | null;
+  /** For the next page of older records; null: there are none. */
+  readonly older: string | null;
+  /** For that of newer ones; null: these are the newest. */
+  readonly newer: string | null;
 }
 
 /** GET /api/records/<id> */
 export interface RecordAnswer {
   readonly record: ShownRecord;
+  /** With it, the others of the same request, oldest first; see attemptsAt(). Empty: it was sent once. */
+  readonly attempts: readonly ShownRecord[];
   /** null: it was not refused. */
   readonly refusal: RefusalAdvice | null;
   /** With its console row; null: there is no console, or no row yet. */
   readonly compared: ComparedRow | null;
 }
 
-/* GET /api/csv?<filter>&end= answers text/csv; charset=utf-8: every field of every record, oldest first. */
+/* GET /api/csv?<filter> answers text/csv; charset=utf-8: every field of every record, oldest first. */

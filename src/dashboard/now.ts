@@ -3,12 +3,12 @@ import type { Status } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
 import type { InFlight, InFlightCall } from "../proxy/in-flight.ts";
+import type { Ask } from "../usage/index/indexer.ts";
 import { startOfDay } from "../usage/reports/calendar.ts";
-import { readToday, type TodayUsage } from "../usage/reports/chart.ts";
+import type { TodayUsage } from "../usage/reports/chart.ts";
 import { sumTokens, unknownCost } from "../usage/reports/sums.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { DaySums, Now, RefusedRecord, RunningCall, RunningSession, ShownRecord, Today } from "./api.ts";
-import type { LogReader } from "./log-reader.ts";
 import { EMPTY_OUTLOOK, type Outlook, readOutlook, runningSessions } from "./outlook.ts";
 import { lastRefusals, MAX_REFUSALS, withAdvice } from "./refusals.ts";
 
@@ -27,7 +27,7 @@ interface NowDeps {
   readonly status: () => Promise<Status>;
   readonly sessions: () => readonly SessionStatus[];
   readonly inFlight: Pick<InFlight, "list" | "size">;
-  readonly reader: LogReader;
+  readonly ask: Ask;
 }
 
 /** The current state for open pages, from cached parts. */
@@ -44,17 +44,17 @@ export class NowView {
   #unlogged: readonly RunningSession[] = [];
 
   constructor(deps: NowDeps) {
-    const { clock, reader } = deps;
+    const { clock, ask } = deps;
     this.#deps = deps;
     this.#status = new Cached(clock, deps.status);
     this.#known = new Cached(clock, async () => deps.sessions());
     this.#today = new Cached(clock, () =>
-      reader.read((db) => readToday(db, clock.now())).catch(nullIfUnavailable),
+      ask("today", clock.now()).catch(nullIfUnavailable),
     );
     this.#outlook = new Cached(
       clock,
       async () =>
-        (await reader.read((db) => readOutlook(db, clock.now())).catch(nullIfUnavailable)) ?? EMPTY_OUTLOOK,
+        (await readOutlook(ask, clock.now()).catch(nullIfUnavailable)) ?? EMPTY_OUTLOOK,
     );
   }
 
@@ -107,7 +107,7 @@ export class NowView {
   }
 
   async #readRefusals(): Promise<RefusedRecord[]> {
-    const refusals = await this.#deps.reader.read(lastRefusals).catch(nullIfUnavailable);
+    const refusals = await lastRefusals(this.#deps.ask).catch(nullIfUnavailable);
     if (refusals !== null) return refusals;
     // The next call tries again.
     this.#refusals = null;

@@ -1,28 +1,17 @@
-import type { Database } from "libsql";
 import { tokenAdvice } from "../clients/table.ts";
 import { advice } from "../core/advice.ts";
 import type { RefusalCode } from "../core/refusal.ts";
-import type { UsageRecord } from "../usage/record.ts";
-import { everythingIn } from "../usage/reports/chart.ts";
+import type { Ask } from "../usage/index/indexer.ts";
 import { refusalInWords } from "../usage/reports/format.ts";
-import { exportedRecord, newestFirst } from "../usage/reports/records.ts";
+import { exportedRecord } from "../usage/reports/records.ts";
 import type { RefusalAdvice, RefusedRecord, ShownRecord } from "./api.ts";
 
 export const MAX_REFUSALS = 20;
-/** Older records are not searched for refusals. */
-const MAX_SEARCHED_RECORDS = 20_000;
 
 /** The last refusals of this machine, newest first: what to do about one must be typed where it happened. */
-export function* lastRefusals(db: Database): Generator<unknown, RefusedRecord[]> {
-  const found: UsageRecord[] = [];
-  let searched = 0;
-  for (const records of newestFirst(db, everythingIn(), null)) {
-    found.push(...records.filter(({ refusal, machine }) => refusal !== null && machine === null));
-    searched += records.length;
-    if (found.length >= MAX_REFUSALS || searched >= MAX_SEARCHED_RECORDS) break;
-    yield;
-  }
-  return found.slice(0, MAX_REFUSALS).flatMap((record) => withAdvice(exportedRecord(record)) ?? []);
+export async function lastRefusals(ask: Ask): Promise<RefusedRecord[]> {
+  const records = await ask("refused", MAX_REFUSALS);
+  return records.flatMap((record) => withAdvice(exportedRecord(record)) ?? []);
 }
 
 type Advice = (names: { readonly tool: string; readonly record: ShownRecord }) => string;

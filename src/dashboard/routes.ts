@@ -16,7 +16,6 @@ import type { Prober } from "../doctor/tool-probes.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { InFlight } from "../proxy/in-flight.ts";
 import type { Port } from "../proxy/server.ts";
-import { openIndexForReading } from "../usage/index/database.ts";
 import { exportedRecord } from "../usage/reports/records.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { readAction } from "./actions/action.ts";
@@ -37,12 +36,11 @@ import type {
 import type { Bookmarks } from "./bookmarks/bookmarks.ts";
 import { hasOnly, readJson } from "./http.ts";
 import { LiveEvents } from "./live.ts";
-import { LogReader } from "./log-reader.ts";
 import { NowView } from "./now.ts";
 import { adviceFor } from "./refusals.ts";
 import type { Sessions } from "./sessions.ts";
 import { listTools, readModels, readTool } from "./tools.ts";
-import { oneRecord, recordsPage, sendCsv, usageChart } from "./usage-api.ts";
+import { UsageQuestions } from "./usage-api.ts";
 
 /** What the dashboard needs from the daemon. */
 export interface DashboardDeps {
@@ -58,7 +56,7 @@ export interface DashboardDeps {
   };
   readonly isSandbox: () => boolean;
   readonly status: () => Promise<Status>;
-  readonly usage: Pick<UsageLog, "catchUp">;
+  readonly usage: Pick<UsageLog, "ask">;
   readonly inFlight: Pick<InFlight, "list" | "size">;
   readonly tail: Pick<Tail, "subscribe">;
   readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared" | "canChangeKeys">;
@@ -93,7 +91,7 @@ interface ApiRequest {
 export class Api {
   readonly #deps: DashboardDeps;
   readonly #sessions: Sessions;
-  readonly #reader: LogReader;
+  readonly #usage: UsageQuestions;
   readonly #view: NowView;
   readonly #live: LiveEvents;
   readonly #waiting: WaitingActions;
@@ -104,19 +102,18 @@ export class Api {
   #unsubscribe: (() => void) | null = null;
 
   constructor(deps: DashboardDeps, sessions: Sessions, waiting: WaitingActions, bookmarks: Bookmarks) {
-    const { paths, clock, log, usage } = deps;
+    const { clock, log } = deps;
     this.#deps = deps;
     this.#sessions = sessions;
     this.#waiting = waiting;
     this.#bookmarks = bookmarks;
-    const openIndex = (lockWaitMs: number) => openIndexForReading(paths.index, lockWaitMs);
-    this.#reader = new LogReader(openIndex, usage, clock);
+    this.#usage = new UsageQuestions(deps.usage.ask);
     this.#view = new NowView({
       clock,
       status: deps.status,
       sessions: () => deps.controls().sessions(),
       inFlight: deps.inFlight,
-      reader: this.#reader,
+      ask: this.#usage.ask,
     });
     this.#live = new LiveEvents(this.#view, clock, log);
     this.#logWrongCode = throttledLog(log, "a browser sent the dashboard a wrong or expired code");
@@ -168,8 +165,7 @@ export class Api {
     return this.#answerRoute(request);
   }
 
-  async #answerRoute({ route, req, res, name, query, signal }: ApiRequest): Promise<unknown> {
-    const now = this.#deps.clock.now();
+  async #answerRoute({ route, req, res, name, query }: ApiRequest): Promise<unknown> {
     // A route that the table does not have is not served.
     switch (Object.hasOwn(REACH, route) ? route : "") {
       case "GET /api/now":
@@ -178,18 +174,18 @@ export class Api {
         await this.#live.follow(res);
         return HANDLED;
       case "GET /api/usage":
-        return usageChart(query, this.#reader, now, signal);
+        return this.#usage.chart(query, this.#deps.clock.now());
       case "GET /api/records":
-        return recordsPage(query, this.#reader, now, signal);
+        return this.#usage.page(query);
       case "GET /api/records/:name":
-        return this.#record(name, signal);
+        return this.#record(name);
       case "GET /api/csv":
-        await sendCsv(query, res, this.#reader);
+        await this.#usage.download(query, res);
         return HANDLED;
       case "GET /api/tools":
         return listTools(this.#deps);
       case "GET /api/tools/:name":
-        return readTool(name, this.#deps, this.#reader, signal);
+        return readTool(name, this.#deps, this.#usage.ask);
       case "POST /api/plan":
         return this.#plan(req);
       case "POST /api/run":
@@ -203,7 +199,7 @@ export class Api {
       case "GET /api/mirror":
         return this.#mirror();
       case "GET /api/bill":
-        return this.#bill(query.get("month") ?? "", signal);
+        return this.#bill(query.get("month") ?? "");
       default:
         throw new HttpError(404, "there is nothing here");
     }
@@ -234,10 +230,10 @@ export class Api {
     return { challenge: this.#bookmarks.challenge(body.public_key, originOf(req)) };
   }
 
-  async #record(id: string, signal: AbortSignal): Promise<RecordAnswer> {
-    const record = await oneRecord(id, this.#reader, signal);
+  async #record(id: string): Promise<RecordAnswer> {
+    const { record, attempts } = await this.#usage.record(id);
     const compared = this.#deps.mirror.compared(id).find((row) => row.record?.id === id) ?? null;
-    return { record, refusal: adviceFor(record), compared };
+    return { record, attempts, refusal: adviceFor(record), compared };
   }
 
   /** Says what an action would do. Nothing is changed yet. */
@@ -302,12 +298,12 @@ export class Api {
     };
   }
 
-  async #bill(month: string, signal: AbortSignal): Promise<MonthBill> {
+  async #bill(month: string): Promise<MonthBill> {
     const { mirror, clock } = this.#deps;
     const { from, to } = monthOf(month);
     const usage = (by: By) => {
       const query = new URLSearchParams({ since: String(from), until: String(to), bin: "month", by });
-      return usageChart(query, this.#reader, clock.now(), signal);
+      return this.#usage.chart(query, clock.now());
     };
     const [tools, models, consoles] = await Promise.all([
       usage("tool"),

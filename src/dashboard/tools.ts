@@ -1,4 +1,3 @@
-import type { Database } from "libsql";
 import { readAssigned } from "../config/assignments.ts";
 import { readText } from "../config/load.ts";
 import { describeSource } from "../config/schema.ts";
@@ -9,13 +8,13 @@ import type { Status } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
-import { PROCESS_SESSION } from "../core/session-id.ts";
 import { DAY_MS } from "../core/units.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import { authority, type Port } from "../proxy/server.ts";
 import { readTokenUses } from "../proxy/token-uses.ts";
-import { countedWith, readSessions, type SessionRow } from "../usage/reports/sessions.ts";
+import type { Ask } from "../usage/index/indexer.ts";
+import type { SessionRow } from "../usage/reports/sessions.ts";
 import type {
   GroupSettings,
   ModelsAnswer,
@@ -25,7 +24,6 @@ import type {
   ToolsAnswer,
   ToolToken,
 } from "./api.ts";
-import type { LogReader } from "./log-reader.ts";
 
 /* What the page of the tools shows, and the page of one tool. */
 
@@ -109,8 +107,7 @@ export async function listTools({
 export async function readTool(
   name: string,
   deps: ToolsDeps,
-  reader: LogReader,
-  signal: AbortSignal,
+  ask: Ask,
 ): Promise<ToolAnswer> {
   const { paths, snapshot, isSandbox, controls, clock } = deps;
   requireTool(deps, name);
@@ -120,7 +117,7 @@ export async function readTool(
   );
   const file = isSandbox() ? null : (await readText(paths.config)).text;
   const since = clock.now() - DAY_MS;
-  const rows = await reader.read((db) => countedSessions(db, name, since), signal).catch(noneIfUnavailable);
+  const rows = await ask("sessions", { since, tools: [name], projects: [] }).catch(noneIfUnavailable);
   const known = controls()
     .sessions()
     .filter(({ tool }) => tool === name);
@@ -143,42 +140,21 @@ function requireTool({ snapshot }: ToolsDeps, name: string): void {
   if (!Object.hasOwn(snapshot().config.tools, name)) throw new HttpError(404, `there is no tool ${name}`);
 }
 
-/** Each row under the session in which limits count it. */
-function* countedSessions(db: Database, tool: string, since: number): Generator<undefined, SessionRow[]> {
-  const rows = yield* readSessions(db, { since, tools: [tool], projects: [] });
-  return rows.map((row) =>
-    row.session.startsWith(PROCESS_SESSION) ? { ...row, session: countedWith(db, row) ?? row.session } : row,
-  );
-}
-
 function noneIfUnavailable(error: unknown): SessionRow[] {
   // The daemon's own counts are shown without the log.
   if (error instanceof HttpError) return [];
   throw error;
 }
 
-/** @param rows the latest first */
 function joinSessions(
   tool: string,
   rows: readonly SessionRow[],
   known: readonly SessionStatus[],
 ): ToolSession[] {
   const sessions = new Map<string, ToolSession>();
-  for (const row of rows) {
-    const { session, project, last_at, requests, cost_microdollars } = row;
-    const before = sessions.get(session);
-    sessions.set(session, {
-      tool,
-      session,
-      project: before?.project ?? project,
-      last_at: before?.last_at ?? last_at,
-      requests: (before?.requests ?? 0) + requests,
-      cost_microdollars: (before?.cost_microdollars ?? 0) + cost_microdollars,
-      unknown_cost: (before?.unknown_cost ?? 0) + row.unknown_cost,
-      running: 0,
-      stopped: false,
-      limits: [],
-    });
+  for (const { session, project, last_at, requests, cost_microdollars, unknown_cost } of rows) {
+    const used = { tool, session, project, last_at, requests, cost_microdollars, unknown_cost };
+    sessions.set(session, { ...used, running: 0, stopped: false, limits: [] });
   }
   for (const status of known) {
     const found = sessions.get(status.session);

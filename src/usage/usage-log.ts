@@ -6,7 +6,7 @@ import type { Ticker } from "../core/ticker.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { DATABASE_SUFFIXES, IndexError, queryIndex } from "./index/database.ts";
-import { Indexer, type IndexState } from "./index/indexer.ts";
+import { type Ask, Indexer, type IndexState } from "./index/indexer.ts";
 import { findChange } from "./index/journal-digest.ts";
 import { dayFileName, journalFiles, readStat } from "./journal/files.ts";
 import { Journal, type JournalState } from "./journal/journal.ts";
@@ -98,6 +98,12 @@ export class UsageLog {
     await this.catchUp();
     return this.readNow(query);
   }
+
+  /** Asks the index's thread, once it is up to date. Throws an IndexError if it cannot be read now. */
+  readonly ask: Ask = async (name, ...values) => {
+    await this.catchUp();
+    return this.#indexer.ask(name, ...values);
+  };
 
   /** Queries the index as it is. null: it cannot be read now. */
   readNow<T>(query: (db: Database.Database) => T): T | null {

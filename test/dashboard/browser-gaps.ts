@@ -24,7 +24,7 @@ export async function catchesUp(t: Test, scene: DashboardSetup, watch: Watch): P
   await page.goto(await scene.address());
   await live(page);
   await show(page, "usage");
-  const rows = page.locator(".records tr[data-place]");
+  const rows = page.locator(".records tbody tr");
   await rows.first().waitFor();
   const before = await rows.count();
   const requests = () => page.locator(".figures div", { hasText: "requests" }).locator("dd").innerText();
@@ -45,7 +45,7 @@ export async function catchesUp(t: Test, scene: DashboardSetup, watch: Watch): P
   await (await scene.chat("codex", "meanwhile")).text();
   await page.unroute("**/api/events");
   await live(page);
-  await page.locator(".records tr[data-place]", { hasText: "meanwhile" }).waitFor();
+  await page.locator(".records tbody tr", { hasText: "meanwhile" }).waitFor();
   t.equal(await rows.count(), before + 1);
   await until("it is in the figures", async () => (await requests()) !== said);
   await page.context().close();

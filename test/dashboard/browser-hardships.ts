@@ -93,8 +93,8 @@ async function isAccessibleIn(t: Test, scene: DashboardSetup, watch: Watch, loca
   }
   await page.setViewportSize(WIDE);
   await show(page, "usage");
-  await page.locator(".records tr[data-place]").first().click();
-  await page.locator("aside.record-panel dl").first().waitFor();
+  await page.locator(".records tbody tr a").first().click();
+  await page.locator("dialog dl").first().waitFor();
   t.strictSame(await faultsOf(page), [], `a record, ${locale}`);
   await show(page, "tools");
   await page.getByRole("rowheader").getByRole("link").first().click();
@@ -126,14 +126,14 @@ export async function survives(t: Test, scene: DashboardSetup, watch: Watch, pag
   const gone = page.locator(".notice[data-kind=gone]");
   await gone.waitFor();
   t.match(await gone.innerText(), /keybearer does not answer[\s\S]*keybearer open[\s\S]*keybearer run/);
-  t.ok((await page.locator(".records tr[data-place]").count()) > 0, "what was there stays there");
+  t.ok((await page.locator(".records tbody tr").count()) > 0, "what was there stays there");
   await page.evaluate(AXE);
   t.strictSame(await faultsOf(page), []);
   await scene.restart();
   await gone.waitFor({ state: "detached" });
   await live(page);
   await (await scene.chat("codex", "after the restart")).text();
-  await page.locator(".records tr[data-place]", { hasText: "after the restart" }).waitFor();
+  await page.locator(".records tbody tr", { hasText: "after the restart" }).waitFor();
   t.equal(await page.evaluate("window.stays"), true, "it went on by itself");
 
   // A port that is given up ends every session.
@@ -146,7 +146,7 @@ export async function survives(t: Test, scene: DashboardSetup, watch: Watch, pag
   await page.goto(await scene.address());
   await live(page);
   await show(page, "usage");
-  await page.locator(".records tr[data-place]", { hasText: "priced" }).waitFor();
+  await page.locator(".records tbody tr", { hasText: "priced" }).waitFor();
   t.equal(await page.evaluate("window.stays"), true, "it went on in the same page");
   t.strictSame(
     watch.complaints.slice(before).filter((line) => !EXPECTED.test(line)),

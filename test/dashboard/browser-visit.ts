@@ -17,7 +17,7 @@ export type PageName = (typeof PAGES)[number];
 /** What stands on each page once its answer is there. */
 const THERE: Readonly<Record<PageName, string>> = {
   overview: ".refusals li, .refusals .empty",
-  usage: ".usage-table tbody tr",
+  usage: ".usage-name",
   tools: ".tool-list tbody tr",
   bill: ".bill-keys tbody tr",
 };
@@ -75,7 +75,7 @@ export async function arrives(
   await row.getByText("≈ 3").waitFor();
   t.match(await row.innerText(), /^writer\s[\s\S]*\spriced\s/, "it is there, with the tokens so far");
   await show(page, "usage");
-  const listed = page.locator(".records tr[data-end=complete]", { hasText: "priced" });
+  const listed = page.locator(".records tbody tr", { hasText: "priced" });
   t.equal(await listed.count(), 0);
   paced.release();
   for await (const _ of stream);
@@ -94,16 +94,26 @@ export async function arrives(
 
 export async function filters(t: Test, page: Page): Promise<void> {
   await show(page, "usage");
-  const rows = page.locator(".records tr[data-place]");
+  const rows = page.locator(".records tbody tr");
   await until("all are listed", async () => (await rows.count()) === 5);
-  await page.getByRole("button", { name: "writer", exact: true }).click();
+  await page.getByRole("link", { name: "writer", exact: true }).click();
   await until("one is left", async () => (await rows.count()) === 1);
   t.match(await rows.innerText(), /writer/);
   t.match(page.url(), /tool=writer/, "which a bookmark keeps");
-  await page.getByRole("button", { name: "remove the filter tool: writer" }).click();
+  await page.goBack();
   await until("all are back", async () => (await rows.count()) === 5);
+  await page.goForward();
+  await page.getByRole("link", { name: "remove the filter tool: writer" }).click();
+  await until("all are back again", async () => (await rows.count()) === 5);
 
-  await page.getByRole("radio", { name: "30 days" }).check();
+  await page.keyboard.press("/");
+  await page.keyboard.type("PRICED");
+  await page.keyboard.press("Enter");
+  await until("what was searched for", async () => (await rows.count()) === 1);
+  t.match(page.url(), /search=PRICED/);
+  await page.getByRole("link", { name: "show everything" }).click();
+
+  await page.getByRole("link", { name: "30 days" }).click();
   // Drawn again for another period: the one that is measured may be gone by then.
   const plot = page.locator(".chart .u-over");
   const bar = async (at: number) => {
@@ -119,46 +129,41 @@ export async function filters(t: Test, page: Page): Promise<void> {
   await page.getByText("No record matches.").waitFor();
   await bar(0.99);
   await until("those of today", async () => (await rows.count()) > 0);
-  await page.getByRole("button", { name: "show everything" }).click();
+  await page.getByRole("link", { name: "show everything" }).click();
 }
 
-/** How it ended is asked of the list alone: the chart and its figures are of all of them. */
-export async function filtersByEnd(t: Test, page: Page): Promise<void> {
+/** The figures and the list are about the same records. */
+export async function filtersByOutcome(t: Test, page: Page): Promise<void> {
   await show(page, "usage");
-  const list = page.locator("section[aria-labelledby=records-title]");
-  const rows = list.locator("tr[data-place]");
-  const figures = await page.locator(".figures").first().innerText();
-  await list.getByRole("combobox").selectOption("complete");
-  const chip = page.getByRole("button", { name: "remove the filter end: complete" });
-  await chip.waitFor();
-  t.equal(
-    await list.getByRole("button", { name: "remove the filter end" }).count(),
-    1,
-    "it stands at the list",
-  );
-  t.equal(await page.getByRole("button", { name: "remove the filter end" }).count(), 1, "and nowhere else");
-  t.equal(await page.locator(".figures").first().innerText(), figures);
-  // The daemon does not count these: those that are listed are all there are.
-  await until("they are counted", async () =>
-    new RegExp(`^Records ${await rows.count()} records?$`).test(await list.locator("h2").innerText()),
-  );
-  await list.getByRole("combobox").selectOption("interrupted");
+  const rows = page.locator(".records tbody tr");
+  const requests = page.locator(".figures div", { hasText: "requests" }).locator("dd");
+  await page.getByRole("combobox", { name: "outcome" }).selectOption("complete");
+  await page.getByRole("link", { name: "remove the filter complete" }).waitFor();
+  await until("both have changed", async () => {
+    const listed = await rows.count();
+    return listed < 5 && Number.parseInt(await requests.innerText(), 10) === listed;
+  });
+  await page.getByRole("combobox", { name: "outcome" }).selectOption("interrupted");
   await page.getByText("No record matches.").waitFor();
-  t.match(await list.locator("h2").innerText(), /^Records 0 records$/);
-  await page.getByRole("button", { name: "remove the filter end: interrupted" }).click();
+  t.equal(Number.parseInt(await requests.innerText(), 10), 0);
+  await page.getByRole("link", { name: "remove the filter interrupted" }).click();
   await until("all are back", async () => (await rows.count()) === 5);
 }
 
 export async function opensRecord(t: Test, page: Page): Promise<void> {
-  await page.locator(".records tr[data-place]", { hasText: "priced" }).click();
-  const panel = page.locator("aside.record-panel");
-  await panel.getByRole("heading", { name: "writer · priced" }).waitFor();
-  const text = await panel.innerText();
-  for (const part of [/timeline/, /until the first byte/, /chatcmpl-1/, /\b[0-9A-Z]{26}\b/, /\$0\.000018/])
+  const row = page.locator(".records tbody tr", { hasText: "priced" });
+  await row.getByRole("link").click();
+  const dialog = page.getByRole("dialog", { name: "writer · priced" });
+  await dialog.waitFor();
+  t.match(page.url(), /record=[0-9A-Z]{26}/, "its address can be kept");
+  const text = await dialog.innerText();
+  for (const part of [/until the first byte/, /chatcmpl-1/, /\b[0-9A-Z]{26}\b/, /\$0\.000018/, /complete/])
     t.match(text, part);
-  t.equal(await page.evaluate("document.activeElement.tagName"), "H2", "a screen reader begins there");
+  await page.reload();
+  await dialog.waitFor();
   await page.keyboard.press("Escape");
-  await panel.waitFor({ state: "detached" });
+  await dialog.waitFor({ state: "detached" });
+  t.notMatch(page.url(), /record=/);
 }
 
 export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: Clients): Promise<void> {

@@ -19,7 +19,7 @@ import {
   clientsOf,
   disables,
   filters,
-  filtersByEnd,
+  filtersByOutcome,
   opens,
   opensRecord,
   printsTheMonth,
@@ -54,8 +54,10 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
     arrives(t, scene, page, sdk),
   );
   await t.test("the list, the tools and the mirror", inLong, async (t) => {
-    await t.test("a click on a name or a bar filters the list", (t) => filters(t, page));
-    await t.test("the filter for how a request ended changes only the list", (t) => filtersByEnd(t, page));
+    await t.test("a name, a search and a bar filter the list", (t) => filters(t, page));
+    await t.test("the filter for how a request ended changes the list and its figures", (t) =>
+      filtersByOutcome(t, page),
+    );
     await t.test("a record opens with its times and ids", (t) => opensRecord(t, page));
     await t.test("a tool that is disabled here is refused in its own protocol", (t) =>
       disables(t, scene, page, sdk),

@@ -14,18 +14,17 @@ import { createLogger } from "../../src/core/log.ts";
 import { PeerLookup } from "../../src/core/peer-user.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
 import { Dashboard } from "../../src/dashboard/dashboard.ts";
-import { LogReader } from "../../src/dashboard/log-reader.ts";
 import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-file.ts";
 import { adviceFor } from "../../src/dashboard/refusals.ts";
 import { type DashboardDeps, throttledLog } from "../../src/dashboard/routes.ts";
 import { readSessions, Sessions, writeSessions } from "../../src/dashboard/sessions.ts";
+import { UsageQuestions } from "../../src/dashboard/usage-api.ts";
 import { InFlight } from "../../src/proxy/in-flight.ts";
-import { openIndexForReading } from "../../src/usage/index/database.ts";
+import { IndexError } from "../../src/usage/index/database.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
 import { longTest } from "../doubles/effort.ts";
 import { freePort } from "../doubles/listen.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
-import { NO_USAGE } from "../doubles/no-usage.ts";
 import { asOtherUser, cannotBeOtherUser } from "../doubles/other-user.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
@@ -97,6 +96,11 @@ interface More {
   readonly status?: () => Promise<object>;
 }
 
+/** An index that is not there. */
+async function unreadable(): Promise<never> {
+  throw new IndexError("missing", "there is no none.db");
+}
+
 /** A dashboard whose daemon does nothing. */
 function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {}) {
   const { settings = ASKED, run = temporaryFolder(t), retryMs = 10_000, ...others } = more;
@@ -121,7 +125,8 @@ function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {})
     snapshot: () => ({ config: { dashboard: settings } }),
     status: async () => ({ tools: [], machine: {}, uptime_s: 0 }),
     mirror: NO_MIRROR,
-    usage: NO_USAGE,
+    usage: { ask: unreadable },
+    controls: () => ({ sessions: () => [] }),
     inFlight: new InFlight(),
     controls: () => ({ sessions: () => [] }),
     peers: new PeerLookup(new Connections()),
@@ -406,18 +411,15 @@ t.test("the machine's memory is read at most once in ten seconds", async (t) => 
   t.equal(await memory.read(), 2);
 });
 
-t.test("a missing index is reported, and the reader goes on", async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "kb-"));
-  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const reader = new LogReader(() => openIndexForReading(join(folder, "none.db")), NO_USAGE, systemClock);
-  const read = reader.read(function* () {
-    yield;
-    return 1;
-  });
-  await t.rejects(read, {
+t.test("an index that cannot be read is reported, and nobody waits longer than there is room", async (t) => {
+  const usage = new UsageQuestions(unreadable);
+  await t.rejects(usage.page(new URLSearchParams()), {
     status: 503,
-    message: /the usage index cannot be read: there is no .*none\.db → keybearer status/,
+    message: "the usage index cannot be read: there is no none.db → keybearer status",
   });
+  const busy = new UsageQuestions(() => new Promise(() => {}));
+  for (let number = 0; number < 32; number += 1) void busy.ask("today", 0);
+  await t.rejects(busy.ask("today", 0), { status: 503, message: /too many requests are waiting/ });
 });
 
 t.test("a browser is started without a shell", async (t) => {

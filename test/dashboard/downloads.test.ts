@@ -1,15 +1,14 @@
 import { once } from "node:events";
 import { createServer, get, type IncomingMessage, type ServerResponse } from "node:http";
+import { join } from "node:path";
 import t, { type Test } from "tap";
-import { systemClock } from "../../src/core/clock.ts";
 import type { HttpError } from "../../src/core/errors.ts";
-import { LogReader } from "../../src/dashboard/log-reader.ts";
-import { sendCsv } from "../../src/dashboard/usage-api.ts";
-import { openIndexForReading } from "../../src/usage/index/database.ts";
+import { UsageQuestions } from "../../src/dashboard/usage-api.ts";
+import { Indexer } from "../../src/usage/index/indexer.ts";
 import { newHome } from "../doubles/command.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { listen } from "../doubles/listen.ts";
-import { NO_USAGE } from "../doubles/no-usage.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
 import { HANG_MS, until } from "../doubles/until.ts";
 
@@ -18,15 +17,21 @@ const RECORDS = Array.from({ length: 2_000 }, (_, n) => record(n, { model: "m".r
 
 /** A server that sends the log as CSV, to readers that may stall for so long. */
 async function startServer(t: Test) {
-  const file = makeIndex(await newHome(t), RECORDS);
-  const reader = new LogReader((waitMs) => openIndexForReading(file, waitMs), NO_USAGE, systemClock);
+  const home = await newHome(t);
+  const indexer = new Indexer({
+    file: makeIndex(home, RECORDS),
+    folder: join(home, "usage"),
+    log: quietLog(),
+  });
+  t.teardown(() => indexer.stop());
+  const usage = new UsageQuestions(indexer.ask);
   /** What became of each download, in the order in which they began. */
   const sent: { readonly res: ServerResponse; result: "pending" | "sent" | HttpError }[] = [];
   const limits = { stallMs: HANG_MS };
   const server = createServer((_req, res) => {
     const one: (typeof sent)[number] = { res, result: "pending" };
     sent.push(one);
-    sendCsv(new URLSearchParams(), res, reader, limits.stallMs).then(
+    usage.download(new URLSearchParams(), res, limits.stallMs).then(
       () => {
         one.result = "sent";
       },

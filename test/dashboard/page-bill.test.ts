@@ -1,20 +1,10 @@
 import t from "tap";
-import type { MirrorDay, ShownRecord } from "../../src/dashboard/api.ts";
-import { differing, factsOf } from "../../src/dashboard/page/components/record-facts.ts";
-import {
-  listAgain,
-  NOTHING_LISTED,
-  withPage,
-  withRecord,
-} from "../../src/dashboard/page/components/record-pages.ts";
-import { verdictInWords } from "../../src/dashboard/page/components/record-verdict.ts";
+import type { MirrorDay } from "../../src/dashboard/api.ts";
+import { differing, factsOf, verdictInWords } from "../../src/dashboard/page/components/compared.ts";
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
-import { daysOf, layersOfDays } from "../../src/dashboard/page/pages/bill/days.ts";
+import { daysOf, linesOfDays } from "../../src/dashboard/page/pages/bill/days.ts";
 import { cellsOf } from "../../src/dashboard/page/pages/bill/diff-cells.ts";
 import { billOf, headlineOf, kindPrices, standingOf } from "../../src/dashboard/page/pages/bill/state.ts";
-import { binWords, nameInWords } from "../../src/dashboard/page/pages/usage/usage-labels.ts";
-import { belongs, chartQuery, recordsQuery } from "../../src/dashboard/page/pages/usage/usage-query.ts";
-import { FIRST_VIEW, withFilter } from "../../src/dashboard/page/pages/usage/usage-view.ts";
 import type {
   Alarm,
   ComparedRecord,
@@ -222,22 +212,16 @@ t.test("the cells that differ are marked by the rule of the verdict", (t) => {
 });
 
 t.test("both sides are shown, without the fields that neither has", (t) => {
-  const facts = factsOf(pair(row({ output_tokens: 8 }), record()));
-  t.match(
-    facts.find(({ name }) => name === "output"),
-    { ours: 7, theirs: 8, differs: true },
-  );
-  t.match(
-    facts.find(({ name }) => name === "took"),
-    { ours: 4000, theirs: 10 },
-  );
-  t.match(
-    facts.find(({ name }) => name === "began"),
-    { ours: 1000, theirs: 1010 },
-  );
-  t.notOk(facts.some(({ name }) => name === "from"));
-  t.ok(factsOf(pair(row(), null)).every(({ ours }) => ours === null));
-  t.ok(factsOf(pair(null, record())).every(({ theirs }) => theirs === null));
+  const facts = (theirs: Row | null, ours: ComparedRecord | null) =>
+    factsOf(pair(theirs, ours), createTranslate("en"), "en");
+  const both = facts(row({ output_tokens: 8, cache_read_tokens: null }), record());
+  const fact = (name: string) => both.find((one) => one.name === name);
+  t.match(fact("output"), { ours: "7", theirs: "8" });
+  t.match(fact("cache-read"), { ours: "20", theirs: "?" }, "unknown is not zero");
+  t.match(fact("took"), { ours: "4.0 s", theirs: "10 ms" });
+  t.equal(fact("from"), undefined);
+  t.ok(facts(row(), null).every(({ ours }) => ours === null));
+  t.ok(facts(null, record()).every(({ theirs }) => theirs === null));
   t.end();
 });
 
@@ -279,144 +263,12 @@ t.test("days without a verdict are shown, too, and problems come first", (t) => 
   const days = [day(14, { matched: 5, foreign_certain: 1 }), day(15, { matched: 2 })];
   const bins = daysOf(days, now);
   t.equal(bins.length, 30);
-  const layers = layersOfDays(days, bins);
-  t.same(
-    layers.map(({ name, total }) => [name, total]),
-    [
-      ["matched", 7],
-      ["foreign_certain", 1],
-    ],
-  );
-  t.same(layers[0]?.values.slice(-3), [0, 5, 2]);
+  const lines = linesOfDays(days, bins);
+  const last = (name: string) => lines.find((line) => line.name === name)?.values.slice(-3);
+  t.same(last("matched"), [0, 5, 2]);
+  t.same(last("foreign_certain"), [0, 1, 0]);
+  t.equal(lines.at(-1)?.name, "foreign_certain", "on top");
   t.equal(daysOf([day(15, {}), { ...day(1, {}), day: 5 }], now).length, 31, "a day of another calendar");
-  t.end();
-});
-
-function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
-  const { key, ...ours } = record();
-  return {
-    ...ours,
-    id,
-    sent_at: ours.started_at,
-    first_byte_at: null,
-    gateway: "main",
-    group: null,
-    multiplier: 1,
-    key,
-    protocol: "openai",
-    method: "POST",
-    endpoint: "/v1/responses",
-    model_answered: null,
-    end: "complete",
-    cause: null,
-    cause_detail: null,
-    refusal: null,
-    reasoning_tokens: null,
-    tokens_from: "reported",
-    list_microdollars: null,
-    bytes_in: 0,
-    bytes_out: 0,
-    waited_ms: 0,
-    process: null,
-    session: null,
-    project: null,
-    branch: null,
-    token: null,
-    user_agent: null,
-    machine: null,
-    requests: 1,
-    last_id: null,
-    ...more,
-  };
-}
-
-t.test("pages and live records make one list, newest first, without duplicates", (t) => {
-  const ids = (listed: { records: readonly ShownRecord[] }) => listed.records.map(({ id }) => id).join("");
-  const first = withPage(NOTHING_LISTED, { records: [shown("E"), shown("C")], next: "C", count: 4 });
-  const live = withRecord(first, shown("F"));
-  t.equal(ids(live), "FEC");
-  t.equal(live.count, 5);
-  t.equal(ids(withRecord(live, shown("D"))), "FEDC", "began earlier, over later");
-  t.equal(ids(withRecord(live, shown("B"))), "FEC", "it comes with its page");
-  const again = withRecord(live, shown("E", { status: 500 }));
-  t.equal(ids(again), "FEC");
-  t.equal(again.records[1]?.status, 500);
-  t.equal(again.count, 5);
-  const all = withPage(live, { records: [shown("C"), shown("B"), shown("A")], next: null, count: 4 });
-  t.equal(ids(all), "FECBA", "a page that overlaps");
-  t.equal(all.count, 5, "no fewer than are listed");
-  t.equal(ids(withRecord(all, shown("0"))), "FECBA0", "at the very end there is no page to come");
-  t.equal(ids(withRecord(NOTHING_LISTED, shown("A"))), "A");
-  t.end();
-});
-
-t.test("records that the daemon does not count are counted when all are listed", (t) => {
-  const none = withPage(NOTHING_LISTED, { records: [], next: null, count: null });
-  t.equal(none.count, 0);
-  t.equal(withRecord(none, shown("A")).count, 1, "and on from there");
-  const some = withPage(NOTHING_LISTED, { records: [shown("C"), shown("B")], next: "B", count: null });
-  t.equal(some.count, null, "there are more");
-  t.equal(withPage(some, { records: [shown("A")], next: null, count: null }).count, 3);
-  t.equal(
-    withPage(NOTHING_LISTED, { records: [shown("A")], next: null, count: 7 }).count,
-    1,
-    "what is there",
-  );
-  t.end();
-});
-
-t.test("a list is fetched again as far as it was shown", async (t) => {
-  const [made, asked]: [number, (string | null)[]] = [20, []];
-  const id = (number: number) => String.fromCharCode("A".charCodeAt(0) + number);
-  const fetchPage = async (before: string | null) => {
-    asked.push(before);
-    const top = before === null ? made : before.charCodeAt(0) - "A".charCodeAt(0);
-    const records = [1, 2, 3, 4, 5].map((back) => shown(id(top - back)));
-    return { records, next: top > 5 ? id(top - 5) : null, count: null };
-  };
-  t.equal((await listAgain(fetchPage, 0)).records.length, 5, "one page at least");
-  t.same(asked.splice(0), [null]);
-  const again = await listAgain(fetchPage, 7);
-  t.same(asked.splice(0), [null, "P"]);
-  t.same([again.records.length, again.next, again.records[0]?.id], [10, "K", "T"]);
-  const all = await listAgain(fetchPage, 1000);
-  t.same([all.records.length, all.next, all.count], [20, null, 20]);
-});
-
-t.test("a live record is listed only if it matches the filter", (t) => {
-  const span = { since: 0, until: 2000 };
-  t.ok(belongs(shown("A"), {}, span));
-  t.notOk(belongs(shown("A"), {}, { since: 0, until: 1000 }), "the end of a period is not part of it");
-  t.ok(belongs(shown("A"), { tool: "codex", group: "" }, span));
-  t.notOk(belongs(shown("A", { group: "coding" }), { group: "" }, span));
-  t.notOk(belongs(shown("A"), { end: "refused" }, span));
-  t.ok(belongs(shown("A", { model: null, model_answered: "m" }), { model: "m" }, span));
-  t.end();
-});
-
-t.test("the filter for the end is sent for records, not for the chart", (t) => {
-  const view = withFilter(withFilter(FIRST_VIEW, "tool", "a&b"), "end", "refused");
-  const span = { since: 1, until: 2 };
-  t.equal(chartQuery(view, span, "day").toString(), "since=1&until=2&tool=a%26b&bin=day&by=tool");
-  t.equal(recordsQuery(view, span).toString(), "since=1&until=2&tool=a%26b&end=refused");
-  t.equal(recordsQuery(withFilter(FIRST_VIEW, "tool", ""), span).get("tool"), "", "those that have none");
-  t.end();
-});
-
-t.test("bars are labelled with their time in the daemon's zone", (t) => {
-  const at = Date.UTC(2026, 9, 24, 22);
-  const day = binWords([at], "day", "en", "Europe/Berlin");
-  t.match(day.title(0), /Oct 25, 2026/);
-  // The clocks go back at 01:00 UTC: two o'clock is there twice.
-  const hours = [0, 1, 2].map((hour) => Date.UTC(2026, 9, 25, hour));
-  const twice = binWords(hours, "hour", "en", "Europe/Berlin");
-  t.not(twice.title(0), twice.title(1));
-  t.match(twice.title(0), /GMT\+2/);
-  t.match(twice.title(1), /GMT\+1/);
-  t.notMatch(twice.title(2), /GMT/);
-  t.match(binWords([at], "month", "zh-CN", "Europe/Berlin").title(0), /2026年10月/);
-  t.ok(binWords([at], "day", "en", "Nowhere/Nothing").title(0), "an unknown zone");
-  t.equal(nameInWords(null, "tool", createTranslate("en")), "unknown tool");
   t.end();
 });
 

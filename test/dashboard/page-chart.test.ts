@@ -2,16 +2,15 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import {
-  coloursFor,
-  type Layer,
-  layerAt,
+  added,
+  barNames,
+  labeled,
   layersOf,
-  MOST_COLOURS,
-  OTHER_COLOUR,
-  raised,
+  MAX_COLORS,
+  paintedLayers,
   sum,
-  tops,
-} from "../../src/dashboard/page/components/chart-stack.ts";
+  topsOf,
+} from "../../src/dashboard/page/components/chart-layers.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 /** Linear light of red, green and blue, 0 to 1. */
@@ -84,11 +83,11 @@ function dot(a: Channels, b: Channels): number {
   return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
 }
 
-const css = readFileSync(join(ROOT, "src/dashboard/page/components/chart.css"), "utf8");
+const css = readFileSync(join(ROOT, "src/dashboard/page/css/chart.css"), "utf8");
 
 /** The colours of one theme, as the browser reads them. */
 function palette(theme: "light" | "dark"): Channels[] {
-  const [light = "", dark = ""] = css.split("@media (prefers-color-scheme: dark)");
+  const [light = "", dark = ""] = css.split(':root[data-theme="dark"]');
   const found = [...(theme === "light" ? light : dark).matchAll(/--series-\d: (#[0-9a-f]{6});/g)];
   return found.map(([, hex = ""]) => lightOf(hex));
 }
@@ -99,7 +98,7 @@ const GROUNDS = { light: "#ffffff", dark: "#161b1e" } as const;
 t.test("the colours of a chart can be distinguished on both themes", (t) => {
   for (const theme of ["light", "dark"] as const) {
     const colours = palette(theme);
-    t.equal(colours.length, MOST_COLOURS + 1, `${theme}: eight and a grey`);
+    t.equal(colours.length, MAX_COLORS + 1, `${theme}: eight and a grey`);
     t.ok(
       colours.every((colour) => contrast(colour, lightOf(GROUNDS[theme])) >= 3),
       `${theme}: each stands out from its ground`,
@@ -134,79 +133,82 @@ t.test("two colours that look the same to a colour-blind person are found", (t) 
 
 const line = (name: string | null, ...values: number[]) => ({ name, values });
 
-t.test("the largest layer is at the bottom of the stack, and no layer is lost", (t) => {
-  const lines = [line("a", 1, 0), line("b", 2, 5), line(null, 0, 3), line("none", 0, 0)];
-  const layers = layersOf(lines, coloursFor(["a", "b", null], new Map()));
+t.test("the largest layer is at the bottom of the bars, and no value is lost", (t) => {
+  const layers = layersOf([line("a", 1, 0), line("b", 2, 5), line(null, 0, 3), line("none", 0, 0)]);
   t.same(
     layers.map(({ name }) => name),
     ["b", null, "a"],
   );
-  t.same(tops(layers), [
+  t.same(topsOf(layers, 0), [
     [2, 5],
-    [2, 8],
-    [3, 8],
+    [null, 8],
+    [3, null],
   ]);
   t.end();
 });
 
-t.test("more than eight names are folded into one layer that lists them", (t) => {
-  const lines = Array.from({ length: 12 }, (_, at) => line(`m${String(at).padStart(2, "0")}`, 12 - at, 1));
-  const layers = layersOf(
-    lines,
-    coloursFor(
-      lines.map(({ name }) => name),
-      new Map(),
-    ),
-  );
-  t.equal(layers.length, MOST_COLOURS);
-  const other = layers.at(-1) as Layer;
-  t.equal(other.colour, OTHER_COLOUR);
+t.test("more than eight names, and what the daemon has added up, are one gray layer", (t) => {
+  const lines = Array.from({ length: 12 }, (_, at) => line(`m${at}`, 12 - at, 1));
+  const others = { name: null, values: [100, 0], folded: 30 };
+  const layers = layersOf([...lines, others]);
+  t.equal(layers.length, MAX_COLORS);
+  t.match(layers.at(-1), { folded: 5 + 30, paint: "--series-8" });
+  t.equal(sum(added(layers).values), sum([...lines, others].flatMap(({ values }) => values)));
+  t.equal(new Set(layers.map(({ paint }) => paint)).size, MAX_COLORS, "no color twice");
+  const eight = layersOf(lines.slice(0, 8));
+  t.ok(eight.every(({ folded }) => folded === undefined));
+  t.end();
+});
+
+t.test("a name has the same color in any chart where no larger one has taken it", (t) => {
+  const paintOf = (names: readonly string[], name: string) =>
+    layersOf(names.map((each) => line(each, 1))).find((layer) => layer.name === name)?.paint;
+  t.equal(paintOf(["codex"], "codex"), paintOf(["codex", "claude-code", "opencode"], "codex"));
+  const own = layersOf([line("a", 2), line("i", 1)]);
+  t.equal(paintOf(["i"], "i"), paintOf(["a"], "a"), "these two want the same");
+  t.equal(new Set(own.map(({ paint }) => paint)).size, 2);
+  t.end();
+});
+
+t.test("lines with colors of their own stay in their order, also a small part is seen", (t) => {
+  const lines = [line("matched", 396, 100), line("foreign", 4, 0), line("differs", 0, 0)];
+  const layers = paintedLayers(lines, (name) => `--verdict-${name}`);
   t.same(
-    other.folded.map(({ name }) => name),
-    ["m07", "m08", "m09", "m10", "m11"],
+    layers.map(({ name, paint, total }) => [name, paint, total]),
+    [
+      ["matched", "--verdict-matched", 496],
+      ["foreign", "--verdict-foreign", 4],
+    ],
   );
-  t.equal(sum(tops(layers).at(-1) ?? []), sum(lines.flatMap(({ values }) => values)), "no value is lost");
-  t.equal(new Set(layers.map(({ colour }) => colour)).size, MOST_COLOURS, "no colour twice");
+  t.same(topsOf(layers, 0.025), [
+    [396, 100],
+    [406, null],
+  ]);
   t.end();
 });
 
-t.test("eight names are eight layers", (t) => {
-  const lines = Array.from({ length: 8 }, (_, at) => line(`m${at}`, 8 - at));
-  const names = lines.map(({ name }) => name);
-  t.ok(layersOf(lines, coloursFor(names, new Map())).every(({ folded }) => folded.length === 0));
+t.test("labels below the axis do not touch", (t) => {
+  t.same(labeled(24, 1200, 50), [...Array(24).keys()]);
+  t.same(labeled(24, 390, 60), [0, 4, 8, 12, 16, 20]);
+  t.ok(labeled(720, 800, 60).length * 60 <= 800);
+  t.same(labeled(0, 800, 60), []);
+  t.same(labeled(3, 10, 60), [0], "and there is always one");
   t.end();
 });
 
-t.test("a name keeps its colour while the filter changes", (t) => {
-  const first = coloursFor(["a", "b", "c"], new Map());
-  t.equal(new Set(first.values()).size, 3);
-  const filtered = coloursFor(["c"], first);
-  t.equal(filtered.get("c"), first.get("c"));
-  const back = coloursFor(["c", "b", "d"], filtered);
-  t.equal(back.get("b"), first.get("b"), "also when it was away");
-  t.notOk([...first.values()].includes(back.get("d") ?? -1), "a new one takes none that was had");
-  const crowd = coloursFor(["e", "f", "g", "h", "i", "j", "k", "c"], back);
-  t.equal(crowd.get("c"), first.get("c"));
-  t.equal(new Set([...crowd.values()]).size, crowd.size, "a name that is gone frees its colour");
-  t.end();
-});
-
-t.test("a small part of a bar stays visible, and an empty part is not drawn", (t) => {
-  const lines = [line("matched", 396, 100), line("foreign", 4, 0), line("differs", 0, 300)];
-  t.same(raised(lines, 0.025), [line("matched", 396, 100), line("foreign", 10, 0), line("differs", 0, 300)]);
-  t.same(raised(lines, 0), lines, "unless it is not asked for");
-  t.same(raised([line("none", 0, 0)], 0.025), [line("none", 0, 0)]);
-  t.same(raised([], 0.025), []);
-  t.same(lines[1]?.values, [4, 0], "nothing is changed in place");
-  t.end();
-});
-
-t.test("a point in a bar belongs to the part it is in", (t) => {
-  const heights = tops([line("a", 2, 0), line("b", 0, 3), line("c", 4, 1)]);
-  t.equal(layerAt(heights, 0, 1), 0);
-  t.equal(layerAt(heights, 0, 3), 2, "b has nothing there");
-  t.equal(layerAt(heights, 1, 0.5), 1);
-  t.equal(layerAt(heights, 0, 7), null, "above the bar");
-  t.equal(layerAt(heights, 9, 1), null, "beside the bars");
+t.test("bars are named by their time in the daemon's zone", (t) => {
+  const at = Date.UTC(2026, 9, 24, 22);
+  const hours = [at, at + 3_600_000, at + 23 * 3_600_000, at + 26 * 3_600_000];
+  t.equal(barNames([at], "day", "Europe/Berlin").title(0), "2026-10-25");
+  t.equal(barNames([at], "day", "Europe/Berlin").tick(0), "10-25");
+  t.equal(barNames([at], "month", "Europe/Berlin").tick(0), "2026-10");
+  const { tick, title } = barNames(hours, "hour", "Europe/Berlin");
+  t.same(
+    hours.map((_, bar) => tick(bar)),
+    ["10-25", "01:00", "22:00", "01:00"],
+  );
+  t.equal(title(3), "2026-10-26 01:00");
+  t.equal(barNames(hours.slice(0, 2), "hour", "Europe/Berlin").tick(0), "00:00", "hours of one day");
+  t.match(barNames([at], "day", "Nowhere/Nothing").title(0), /^2026-10-2[45]$/, "an unknown zone");
   t.end();
 });

@@ -110,7 +110,7 @@ async function takeOpened(browser: Browser, day: MirrorJourney, picture: Name) {
   for (const look of LOOKS) {
     const page = await enter(browser, day, look);
     await take(page, "usage?by=model", picture(`models-${look.name}`));
-    await page.locator(".records tbody button").nth(9).click();
+    await page.locator(".records tbody a").nth(9).click();
     await page.waitForTimeout(SETTLED_MS);
     await page.screenshot({ path: picture(`record-${look.name}`) });
     await take(page, "tools?tool=codex", picture(`tool-${look.name}`));

@@ -307,19 +307,26 @@ t.test("the log gives charts, pages, one record and a table", async (t) => {
   t.equal(chart.total.cost_microdollars, 36);
   t.equal(chart.rows[0]?.name, "priced");
   for (const series of chart.series) t.equal(series.requests.length, chart.bins.length);
-  t.same(chart.names.tool, [null, "codex"]);
   t.same(chart.unpriced, [{ model: "<script>alert(1)</script>", requests: 1 }]);
   const since = NOON.now() - 7 * 86_400_000;
   t.equal((await get(`/api/usage?bin=day&by=tool&since=${since}`)).json<UsageChart>().bins.length, 8);
 
   const page = (await get("/api/records?limit=2")).json<RecordsPage>();
   t.equal(page.records.length, 2);
-  t.equal(page.count, 4);
-  const rest = (await get(`/api/records?limit=2&before=${page.next}`)).json<RecordsPage>();
-  t.equal(rest.next, null);
+  t.equal(page.newer, null);
+  const rest = (await get(`/api/records?limit=2&before=${page.older}`)).json<RecordsPage>();
+  t.equal(rest.older, null);
   t.equal(new Set([...page.records, ...rest.records].map(({ id }) => id)).size, 4);
+  t.same((await get(`/api/records?limit=2&after=${rest.newer}`)).json<RecordsPage>(), page, "and back again");
+  const found = (await get("/api/records?search=SCRIPT")).json<RecordsPage>();
+  t.same(
+    found.records.map(({ model }) => model),
+    ["<script>alert(1)</script>"],
+  );
+  const sums = (await get("/api/usage?by=session&search=script")).json<UsageChart>();
+  t.equal(sums.total.requests, 1, "the chart is about the same records");
   const strangers = (await get("/api/records?tool=&end=refused")).json<RecordsPage>();
-  t.equal(strangers.count, 1);
+  t.equal(strangers.records.length, 1);
   const [stranger] = strangers.records;
   const one = (await get(`/api/records/${stranger?.id}`)).json<RecordAnswer>();
   t.match(one, { record: { refusal: "token-incomplete" }, refusal: { words: /token/ }, compared: null });
@@ -328,9 +335,17 @@ t.test("the log gives charts, pages, one record and a table", async (t) => {
   const csv = await get("/api/csv?tool=codex");
   t.match(csv.headers["content-type"], "text/csv");
   t.equal(csv.text.trimEnd().split("\r\n").length, 4);
-  for (const wrong of ["since=x", "since=2&until=1", "bin=year", "by=secret", "tools=codex", "end=x"])
+  for (const wrong of [
+    "since=x",
+    "since=2&until=1",
+    "bin=year",
+    "by=secret",
+    "tools=codex",
+    "end=x",
+    "end=gateway-failed",
+  ])
     t.equal((await get(`/api/usage?${wrong}`)).status, 400, wrong);
-  for (const wrong of ["limit=0", "limit=501", "limit=x", "before=last", "before='"])
+  for (const wrong of ["limit=0", "limit=501", "limit=x", "before=last", "before='", "after=x"])
     t.equal((await get(`/api/records?${wrong}`)).status, 400, wrong);
   t.equal(
     (await get("/api/usage?bin=hour&since=0&until=1763164800000")).status,

@@ -4,7 +4,6 @@ import { EXIT } from "../../core/errors.ts";
 import { costInWords, DAY_MS, exact } from "../../core/units.ts";
 import { statusFigures } from "../../limits/format.ts";
 import { count, percent, short } from "../../usage/reports/format.ts";
-import { finish } from "../../usage/reports/report.ts";
 import { isShared, readSessions, type SessionName, type SessionRow } from "../../usage/reports/sessions.ts";
 import { cacheShare, sumTokens } from "../../usage/reports/sums.ts";
 import { exitOnClosedOutput, fail, printJson, printLayout, printText } from "../ui/messages.ts";
@@ -57,7 +56,7 @@ export async function list(options: ListOptions): Promise<void> {
     const resolved = await resolveFilter(filter, db, paths, null);
     if (!resolved.ok) return fail(resolved.problem, EXIT.failed);
     const { tools, projects } = resolved.filter;
-    const rows = finish(readSessions(db, { since, tools, projects }));
+    const rows = readSessions(db, { since, tools, projects });
     const known = await askSessions(paths);
     const statuses = byName(known);
     const sessions = rows.map((row) => listed(row, statuses));

@@ -14,7 +14,6 @@ import {
   DIMENSIONS,
   type Dimension,
   emptyReport,
-  finish,
   type Question,
   type Report,
   readReport,
@@ -70,7 +69,7 @@ export async function report(options: ReportOptions): Promise<void> {
     const report = readReport(db, resolved.filter, now);
     const named = machine === null ? report : withThisMachine(report, machine);
     const found = { ...named, otherModels: await onlyOtherModels(named.otherModels, paths) };
-    const comparison = options.today ? finish(compareToday(db, resolved.filter, now)) : null;
+    const comparison = options.today ? compareToday(db, resolved.filter, now) : null;
     const isServed = found.inFlight > 0 && (await isDaemonListening(paths.socket));
     printReport(found, comparison, options, now, isServed);
   });

@@ -8,7 +8,7 @@ import { Header } from "./components/header.tsx";
 import { LinkNotice } from "./components/link-notice.tsx";
 import { Shortcuts } from "./components/shortcuts.tsx";
 import { type Frame, FrameContext, type PageProps } from "./frame.tsx";
-import { isStopped, type LiveState } from "./live/live.ts";
+import type { LiveState } from "./live/live.ts";
 import { BillPage } from "./pages/bill.tsx";
 import { EventsPage } from "./pages/events.tsx";
 import { OverviewPage } from "./pages/overview.tsx";
@@ -43,7 +43,8 @@ export function App({ frame }: { readonly frame: Frame }) {
   };
   const Page = PAGE_OF[route.page];
   const { link, now } = state;
-  const shut = link.state === "no-session" || (now === null && isStopped(link));
+  // Before the first state there may be no session yet, and an answer to a page's question would say that it is over.
+  const shut = link.state === "no-session" || now === null;
   return (
     <FrameContext.Provider value={frame}>
       <ActContext.Provider value={setAsked}>

@@ -1,4 +1,5 @@
 import type { RefusalCode } from "../../core/refusal.ts";
+import type { CauseDetail, CauseName } from "../../proxy/key-health/cause.ts";
 import type { MessageId, Values } from "./messages/messages.ts";
 
 /** What to do about each refusal; null: nothing here, it was the caller's mistake or it passes by itself. */
@@ -69,4 +70,38 @@ export function refusalAdvice({ refusal, tool, model }: Refused): Advice | null 
 
 function isKnown(code: string): code is RefusalCode {
   return Object.hasOwn(NEXT, code);
+}
+
+const CAUSES: Readonly<Record<CauseName | CauseDetail, MessageId>> = {
+  "incomplete-key": "cause.incomplete-key",
+  "group-unavailable": "cause.group-unavailable",
+  "balance-or-quota": "cause.balance-or-quota",
+  "wrong-base-url": "cause.wrong-base-url",
+  "rate-limit": "cause.rate-limit",
+  unknown: "cause.unknown",
+  "key-disabled": "cause.key-disabled",
+  "key-expired": "cause.key-expired",
+  "key-deleted": "cause.key-deleted",
+  "key-quota": "cause.key-quota",
+  "account-balance": "cause.account-balance",
+  "account-disabled": "cause.account-disabled",
+  "ip-not-allowed": "cause.ip-not-allowed",
+  "window-used-up": "cause.window-used-up",
+  "group-deleted": "cause.group-deleted",
+  "group-disabled": "cause.group-disabled",
+  "group-not-allowed": "cause.group-not-allowed",
+  "no-group": "cause.no-group",
+  "no-models": "cause.no-models",
+  "no-capacity": "cause.no-capacity",
+};
+
+/** Why the gateway refused, and what to do; null: it gave no cause, or one of a newer daemon. */
+export function causeMessage({ cause, cause_detail: detail }: Failed): MessageId | null {
+  const known = [detail, cause].find((name) => name !== null && Object.hasOwn(CAUSES, name));
+  return known === undefined ? null : CAUSES[known as CauseName | CauseDetail];
+}
+
+interface Failed {
+  readonly cause: string | null;
+  readonly cause_detail: string | null;
 }

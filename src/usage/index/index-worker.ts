@@ -1,16 +1,33 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import { errorMessage } from "../../core/errors.ts";
-import { IndexError } from "./database.ts";
+import { answerQuestion, type QuestionName } from "../reports/questions.ts";
+import { IndexError, type IndexErrorKind, queryIndex } from "./database.ts";
 import { type IndexOptions, type Progress, UsageIndex } from "./usage-index.ts";
 
 export type RunKind = "catch-up" | "rebuild";
 
-/** What the daemon sends to the thread. */
-export type Request = { readonly kind: RunKind; readonly number: number } | { readonly kind: "stop" };
+interface Asked {
+  readonly kind: "ask";
+  readonly number: number;
+  readonly name: QuestionName;
+  readonly values: readonly unknown[];
+}
 
-/** What the thread sends back: its progress, what it waits for, that the run with this number is done, and that it ends. */
+/** What the daemon sends to the thread. */
+export type Request = { readonly kind: RunKind; readonly number: number } | Asked | { readonly kind: "stop" };
+
+/**
+ * What the thread sends back: its progress, what it waits for, that the run with this number is done, the answer to a
+ * question, and that it ends.
+ */
 export type Answer =
+  | { readonly kind: "answer"; readonly number: number; readonly value: unknown }
+  | {
+      readonly kind: "unreadable";
+      readonly number: number;
+      readonly error: { readonly kind: IndexErrorKind; readonly message: string };
+    }
   | { readonly kind: "progress"; readonly progress: Progress }
   | {
       readonly kind: "done";
@@ -28,8 +45,10 @@ export interface WorkerData extends IndexOptions {
 /** While another program has locked the index, or the disk is full, the thread tries again this often. */
 const RETRY_MS = 200;
 const REPORT_MS = 200;
+/** A question waits this long for a lock. */
+const LOCK_WAIT_MS = 1000;
 
-/** The thread that writes the index. */
+/** The thread that writes the index, and reads it for pages. */
 async function serve(): Promise<void> {
   const port = parentPort;
   if (port === null) return;
@@ -50,8 +69,18 @@ async function serve(): Promise<void> {
       continue;
     }
     if (request.kind === "stop") break;
+    if (request.kind === "ask") {
+      answer(answerTo(request));
+      continue;
+    }
     const isStopped = () => requests.some(({ kind }) => kind === "stop");
-    await run(index, request.kind, isStopped, answer);
+    const answerWaiting = () => {
+      for (const asked of requests.filter(({ kind }) => kind === "ask") as Asked[]) {
+        requests.splice(requests.indexOf(asked), 1);
+        answer(answerTo(asked));
+      }
+    };
+    await run(index, request.kind, isStopped, answerWaiting, answer);
     // The run may have ended early.
     if (isStopped()) break;
     answer({ kind: "done", number: request.number, progress: index.progress(), stamp: index.stamp });
@@ -65,6 +94,7 @@ async function run(
   index: UsageIndex,
   kind: RunKind,
   isStopped: () => boolean,
+  answerWaiting: () => void,
   answer: (message: Answer) => void,
 ): Promise<void> {
   let reported = performance.now();
@@ -75,9 +105,10 @@ async function run(
         if (performance.now() - reported < REPORT_MS) continue;
         reported = performance.now();
         answer({ kind: "progress", progress: index.progress() });
-        // Lets a stop request arrive.
+        // Lets requests arrive.
         await pause(0);
         if (isStopped()) return;
+        answerWaiting();
       }
       return;
     } catch (error) {
@@ -86,9 +117,26 @@ async function run(
       if (error.kind !== "corrupt")
         answer({ kind: "waiting", message: errorMessage(error), progress: index.progress() });
       await pause(RETRY_MS);
+      answerWaiting();
       steps = index.catchUp();
     }
   }
+}
+
+/** From one state of the index. */
+function answerTo({ number, name, values }: Asked): Answer {
+  const { file } = workerData as WorkerData;
+  const value = queryIndex(
+    file,
+    (db) => {
+      // Closing the connection rolls back.
+      db.exec("BEGIN");
+      return answerQuestion(db, name, values);
+    },
+    LOCK_WAIT_MS,
+  );
+  if (!(value instanceof IndexError)) return { kind: "answer", number, value };
+  return { kind: "unreadable", number, error: { kind: value.kind, message: value.message } };
 }
 
 await serve();

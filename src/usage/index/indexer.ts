@@ -4,6 +4,8 @@ import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import { withTimeout } from "../../core/timeout.ts";
 import { MINUTE_MS } from "../../core/units.ts";
+import type { QuestionName, Questions } from "../reports/questions.ts";
+import { IndexError } from "./database.ts";
 import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
 import { LoadedPackage, REPLACED } from "./loaded-package.ts";
 import { type IndexOptions, type Progress, readStamp } from "./usage-index.ts";
@@ -33,15 +35,22 @@ const IDLE_MS = 5000;
 /** How long after a failure no new thread is started. */
 const AFTER_FAILURE_MS = 10_000;
 
-/** Runs the thread that writes the index. It starts when there is something to write, and ends when it is idle. */
+/** Asks a question about the index. Throws an IndexError if it cannot be read now. */
+export type Ask = <Name extends QuestionName>(
+  name: Name,
+  ...values: Parameters<Questions[Name]>
+) => Promise<ReturnType<Questions[Name]>>;
+
+/** Runs the thread that writes the index, and reads it for pages. It starts when there is something to write, and ends when it is idle. */
 export class Indexer {
   readonly #deps: IndexerDeps;
   readonly #package = new LoadedPackage(workerFile());
   #thread: IndexThread | null = null;
   /** Resolves when the last thread has closed the index. */
   #ended: Promise<void> = Promise.resolve();
-  /** How many runs are not finished. */
+  /** How many runs are not finished, and how many questions are not answered. */
   #runs = 0;
+  #questions = 0;
   #progress: Progress | null = null;
   #stamp: string | null = null;
   #waitingFor: string | null = null;
@@ -98,6 +107,24 @@ export class Indexer {
     await this.#ended;
   }
 
+  /** In the thread, because a long reading must not delay a request. */
+  readonly ask: Ask = async (name, ...values) => {
+    this.#questions += 1;
+    try {
+      // Not beside the last thread, which still has the index open.
+      await this.#ended;
+      clearTimeout(this.#idle);
+      this.#thread ??= this.#startThread();
+      const answer = await this.#thread?.request({ kind: "ask", name, values });
+      if (answer?.kind === "answer") return answer.value as ReturnType<Questions[typeof name]>;
+      if (answer?.kind === "unreadable") throw new IndexError(answer.error.kind, answer.error.message);
+      throw new IndexError("busy", this.#waitingFor ?? "keybearer is stopping");
+    } finally {
+      this.#questions -= 1;
+      this.#endThreadWhenIdle();
+    }
+  };
+
   #catchUpLater(): void {
     background(this.#run("catch-up"), this.#deps.log, "catching up with the usage log");
   }
@@ -119,13 +146,14 @@ export class Indexer {
       clearTimeout(this.#idle);
       this.#thread ??= this.#startThread();
       this.#appended = 0;
-      const isDone = (await this.#thread?.run(kind)) ?? false;
+      const answer = await this.#thread?.request({ kind });
+      const isDone = answer?.kind === "done";
       // So that the index does not count as current.
       if (!isDone) this.#appended += 1;
       return isDone;
     } finally {
       this.#runs -= 1;
-      if (this.#runs === 0) this.#endThreadLater();
+      this.#endThreadWhenIdle();
     }
   }
 
@@ -166,6 +194,7 @@ export class Indexer {
       this.#stamp = answer.stamp;
       return;
     }
+    if (answer.kind === "answer" || answer.kind === "unreadable") return;
     this.#progress = answer.progress;
     if (answer.kind === "done") this.#stamp = answer.stamp;
     const waitingFor = answer.kind === "waiting" ? answer.message : null;
@@ -175,11 +204,12 @@ export class Indexer {
   }
 
   /** Not while lines wait for it: a tool is in use, and the next run comes within a minute. */
-  #endThreadLater(): void {
+  #endThreadWhenIdle(): void {
+    if (this.#runs + this.#questions > 0) return;
     clearTimeout(this.#idle);
     this.#idle = setTimeout(() => {
       if (this.#timer === undefined) this.#endThread();
-      else this.#endThreadLater();
+      else this.#endThreadWhenIdle();
     }, IDLE_MS).unref();
   }
 
@@ -195,8 +225,8 @@ export class Indexer {
 class IndexThread {
   readonly exited: Promise<void>;
   readonly #worker: Worker;
-  /** The callers of unfinished runs, by the number of the run. */
-  readonly #waiting = new Map<number, (isDone: boolean) => void>();
+  /** Who waits for the end of a run, or for an answer, by the number of the request. */
+  readonly #waiting = new Map<number, (answer: Answer | null) => void>();
   #number = 0;
 
   /** Throws if the system has no more threads. */
@@ -205,24 +235,28 @@ class IndexThread {
     this.#worker.unref();
     this.#worker.on("message", (answer: Answer) => {
       onAnswer(answer);
-      if (answer.kind === "done") this.#finish(answer.number, true);
+      if ("number" in answer) this.#finish(answer.number, answer);
     });
     this.#worker.on("error", onFailed);
     this.exited = new Promise((resolve) => {
       this.#worker.once("exit", () => {
-        for (const number of [...this.#waiting.keys()]) this.#finish(number, false);
+        for (const number of [...this.#waiting.keys()]) this.#finish(number, null);
         resolve();
       });
     });
   }
 
-  /** Resolves to false if the thread ended before the run was finished. */
-  run(kind: RunKind): Promise<boolean> {
+  /** Resolves to null if the thread ended before. */
+  request(
+    asked:
+      | { readonly kind: RunKind }
+      | { readonly kind: "ask"; readonly name: QuestionName; readonly values: readonly unknown[] },
+  ): Promise<Answer | null> {
     this.#number += 1;
     const number = this.#number;
     return new Promise((resolve) => {
       this.#waiting.set(number, resolve);
-      this.#worker.postMessage({ kind, number } satisfies Request);
+      this.#worker.postMessage({ ...asked, number } satisfies Request);
     });
   }
 
@@ -234,8 +268,8 @@ class IndexThread {
     return this.exited;
   }
 
-  #finish(number: number, isDone: boolean): void {
-    this.#waiting.get(number)?.(isDone);
+  #finish(number: number, answer: Answer | null): void {
+    this.#waiting.get(number)?.(answer);
     this.#waiting.delete(number);
   }
 }

@@ -46,10 +46,10 @@ const RECENT_REQUESTS = 50;
 const SEARCHED_REQUESTS = 1000;
 
 /** Of this machine. Gateways without a first byte in the last day are left out. */
-export function* readFirstBytes(
+export function readFirstBytes(
   db: Database.Database,
   now: number,
-): Generator<undefined, GatewayFirstByte[]> {
+): GatewayFirstByte[] {
   const since = now - DAY_MS;
   const gateways = db
     .prepare(
@@ -67,7 +67,6 @@ export function* readFirstBytes(
     .raw();
   const found: GatewayFirstByte[] = [];
   for (const [gateway] of gateways) {
-    yield;
     const times = (read.all(gateway, since) as [number][]).map(([ms]) => ms);
     if (times.length > 0) found.push({ gateway, median_ms: median(times), requests: times.length });
   }

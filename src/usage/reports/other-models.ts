@@ -12,11 +12,11 @@ export interface OtherModel {
 }
 
 /** The most frequent first. Whether two names mean the same model is decided by metering/same-model.ts. */
-export function* countOtherModels(
+export function countOtherModels(
   db: Database,
   filter: Filter,
   range: Range,
-): Generator<undefined, OtherModel[]> {
+): OtherModel[] {
   const found = new Map<string, OtherModel>();
   const add = (rows: unknown[]) => {
     for (const [tool, asked, answered, requests] of rows as [string, string, string, number][]) {
@@ -38,7 +38,6 @@ export function* countOtherModels(
     .raw();
   for (const { from, to } of stepsOf(db, range.inner)) {
     add(rollups.all(from, to, ...inRollups.values));
-    yield;
   }
   const inRecords = buildConditions(filter, "records");
   const records = db
@@ -52,7 +51,6 @@ export function* countOtherModels(
     const times = [period.since ?? 0, period.until ?? Number.MAX_SAFE_INTEGER];
     for (const ids of idSteps(db, ...idRange(widened(period)))) {
       add(records.all(...ids, ...times, ...inRecords.values));
-      yield;
     }
   }
   return [...found.values()].sort((a, b) => b.requests - a.requests || (a.tool < b.tool ? -1 : 1));

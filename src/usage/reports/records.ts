@@ -2,9 +2,9 @@ import type { Database } from "libsql";
 import { SANDBOX } from "../../config/schema.ts";
 import { firstIdAt, readIdTime } from "../../core/ids.ts";
 import { NO_TOKEN } from "../../core/session-id.ts";
-import { HOUR_MS } from "../../core/units.ts";
+import { HOUR_MS, MINUTE_MS } from "../../core/units.ts";
 import { minuteOf } from "../journal/refusal-runs.ts";
-import { COLUMN_NAMES, EXPORTED, type RecordEnd, recordOfRow, type UsageRecord } from "../record.ts";
+import { COLUMN_NAMES, EXPORTED, recordOfRow, type UsageRecord } from "../record.ts";
 import type { Series } from "../rollups.ts";
 import type { Period } from "./calendar.ts";
 import { csvLine, plainDollars } from "./format.ts";
@@ -33,10 +33,39 @@ export interface Selection {
   /** Exact names; an empty one means records without one. No names: any. */
   readonly names: Readonly<Record<SelectedName, readonly string[]>>;
   /** How they ended; none: in any way. */
-  readonly ends: readonly RecordEnd[];
+  readonly ends: readonly Outcome[];
+  /** A part of any of their texts, in any case; empty: all of them. */
+  readonly search: string;
 }
 
-export const SELECTED_NAMES = ["tool", "model", "group", "key"] as const satisfies readonly SeriesName[];
+export const SELECTED_NAMES = [
+  "tool",
+  "model",
+  "project",
+  "session",
+  "group",
+  "key",
+  "machine",
+] as const satisfies readonly SeriesName[];
+
+/** How a request went: an answer that is an error is a failure, whoever made it. */
+export const OUTCOMES = ["complete", "failed", "refused", "client-left", "interrupted"] as const;
+export type Outcome = (typeof OUTCOMES)[number];
+
+const IS_ERROR = "coalesce(status, 0) >= 400";
+const OUTCOME_CONDITIONS: Readonly<Record<Outcome, string>> = {
+  complete: `("end" = 'complete' AND NOT ${IS_ERROR})`,
+  failed: `("end" = 'gateway-failed' OR ("end" = 'complete' AND ${IS_ERROR}))`,
+  refused: `"end" = 'refused'`,
+  "client-left": `"end" = 'client-left'`,
+  interrupted: `"end" = 'interrupted'`,
+};
+
+/** What a search looks at. */
+const SEARCHED = [
+  ...["id", "tool", "gateway", "model", "model_answered", "project", "branch", "session", `"group"`, "key"],
+  ...["machine", "endpoint", "refusal", "cause", "cause_detail", "process", "user_agent", "gateway_ids"],
+];
 export type SelectedName = (typeof SELECTED_NAMES)[number];
 
 /** Conditions that follow others in a WHERE clause, and their values. */
@@ -45,7 +74,7 @@ export interface Conditions {
   readonly values: readonly (string | number)[];
 }
 
-/** Rollups do not know how a record ended, nor its session, so `ends` and `sessions` count only for records. */
+/** Rollups know neither a session nor how a request ended nor all its texts: those conditions are for records alone. */
 export function buildConditions(filter: Filter | Selection, table: "records" | "rollups"): Conditions {
   const conditions: string[] = [];
   const values: (string | number)[] = [];
@@ -57,7 +86,13 @@ export function buildConditions(filter: Filter | Selection, table: "records" | "
   const column = (name: SeriesName) => (table === "records" ? RECORD_SERIES[name] : `"${name}"`);
   if ("names" in filter) {
     for (const name of SELECTED_NAMES) add(column(name), "=", filter.names[name]);
-    if (table === "records") add('"end"', "=", filter.ends);
+    if (filter.ends.length > 0)
+      conditions.push(` AND (${filter.ends.map((end) => OUTCOME_CONDITIONS[end]).join(" OR ")})`);
+    if (filter.search !== "") {
+      conditions.push(` AND (${SEARCHED.map((name) => `${name} LIKE ? ESCAPE '\\'`).join(" OR ")})`);
+      const pattern = `%${filter.search.replace(/[\\%_]/g, "\\$&")}%`;
+      values.push(...SEARCHED.map(() => pattern));
+    }
   } else {
     add(column("tool"), "GLOB", filter.tools.map(sqliteGlob));
     add(column("model"), "GLOB", filter.models.map(sqliteGlob));
@@ -208,66 +243,85 @@ export function countRecords(db: Database, filter: Filter): number {
   return count;
 }
 
-/** How many records are read in one step: with their lines of CSV, that takes two or three milliseconds. */
-const STEP = 100;
-
-/**
- * Finished records, in steps. Each step reads the next hundred records and returns those that the filter selects, perhaps
- * none. So a filter that finds little in a million records does not block this thread.
- */
-export function oldestFirst(db: Database, filter: Filter | Selection): Generator<UsageRecord[]> {
-  const [from, before] = idRange(filter.period);
-  return inSteps(db, filter, from, before, "ASC");
+/** Where a page begins: before a record, after one, or at the newest. */
+export interface Cursor {
+  readonly before: string | null;
+  readonly after: string | null;
 }
 
-/** The same, newest first; `beforeId`: only records before this one. */
-export function newestFirst(
-  db: Database,
-  filter: Filter | Selection,
-  beforeId: string | null,
-): Generator<UsageRecord[]> {
-  const [from, before] = idRange(filter.period);
-  const end = beforeId !== null && beforeId < before ? beforeId : before;
-  return inSteps(db, filter, from, end, "DESC");
+export interface Page {
+  /** Newest first. */
+  readonly records: readonly UsageRecord[];
+  /** The cursors of the next page; null: there is none. */
+  readonly older: string | null;
+  readonly newer: string | null;
 }
 
-function* inSteps(
-  db: Database,
-  filter: Filter | Selection,
-  from: string,
-  before: string,
-  order: "ASC" | "DESC",
-): Generator<UsageRecord[]> {
-  const { sql, values } = buildConditions(filter, "records");
-  const stepEnd = db
+/** Finished records, newest first. */
+export function readPage(db: Database, selection: Selection, { before, after }: Cursor, limit: number): Page {
+  const { sql, values } = buildConditions(selection, "records");
+  const [from, end] = idRange(selection.period);
+  const low = after !== null && after >= from ? `${after}!` : from;
+  const high = before !== null && before < end ? before : end;
+  const order = after === null ? "DESC" : "ASC";
+  // One more than is wanted, which shows that there is another page.
+  const found = db
     .prepare(
-      `SELECT id FROM records WHERE id >= ? AND id < ? ORDER BY id ${order} LIMIT 1 OFFSET ${STEP - 1}`,
+      `SELECT ${COLUMN_NAMES} FROM records WHERE id >= ? AND id < ? AND "end" IS NOT NULL${sql}
+       ORDER BY id ${order} LIMIT ${limit + 1}`,
     )
-    .raw();
+    .raw()
+    .all(low, high, ...values)
+    .map(recordOfRow);
+  const hasMore = found.length > limit;
+  const records = found.slice(0, limit);
+  if (after !== null) records.reverse();
+  const newest = records[0]?.id ?? null;
+  const oldest = records.at(-1)?.id ?? null;
+  // Where a page came from there is always one.
+  if (after !== null) return { records, older: oldest, newer: hasMore ? newest : null };
+  return { records, older: hasMore ? oldest : null, newer: before === null ? null : newest };
+}
+
+const CSV_PAGE = 1000;
+
+export interface CsvPage {
+  readonly text: string;
+  /** For the next page; null: this was the last. */
+  readonly after: string | null;
+}
+
+/** Finished records as lines of CSV, oldest first. */
+export function csvPage(db: Database, selection: Selection, after: string | null): CsvPage {
+  const { sql, values } = buildConditions(selection, "records");
+  const [from, before] = idRange(selection.period);
   const records = db
     .prepare(
-      `SELECT ${COLUMN_NAMES} FROM records WHERE id >= ? AND id < ? AND "end" IS NOT NULL${sql} ORDER BY id ${order}`,
+      `SELECT ${COLUMN_NAMES} FROM records WHERE id >= ? AND id < ? AND "end" IS NOT NULL${sql}
+       ORDER BY id LIMIT ${CSV_PAGE}`,
     )
-    .raw();
-  let low = from;
-  let high = before;
-  for (;;) {
-    const row = stepEnd.get(low, high) as [string] | undefined;
-    if (row === undefined) {
-      yield records.all(low, high, ...values).map(recordOfRow);
-      return;
-    }
-    const [last] = row;
-    if (order === "DESC") {
-      yield records.all(last, high, ...values).map(recordOfRow);
-      high = last;
-    } else {
-      // The smallest text after the last id.
-      const next = `${last}!`;
-      yield records.all(low, next, ...values).map(recordOfRow);
-      low = next;
-    }
-  }
+    .raw()
+    .all(after === null ? from : `${after}!`, before, ...values)
+    .map(recordOfRow);
+  const last = records.length < CSV_PAGE ? null : (records.at(-1)?.id ?? null);
+  return { text: records.map(csvRecord).join(""), after: last };
+}
+
+/** Older records are not searched for refusals. */
+const MAX_SEARCHED = 20_000;
+
+/** The last refusals of this machine, newest first. */
+export function lastRefused(db: Database, max: number): UsageRecord[] {
+  return db
+    .prepare(
+      `SELECT ${COLUMN_NAMES} FROM records
+       WHERE id >= coalesce((SELECT id FROM records ORDER BY id DESC LIMIT 1 OFFSET ${MAX_SEARCHED}), '')
+         AND "end" IS NOT NULL AND refusal IS NOT NULL AND ${SENT_HERE}
+       ORDER BY id DESC LIMIT ?`,
+    )
+    .raw()
+    .all(max)
+    .map(recordOfRow);
 }
 
 export function recordsById(db: Database, ids: readonly string[]): UsageRecord[] {
@@ -278,6 +332,36 @@ export function recordsById(db: Database, ids: readonly string[]): UsageRecord[]
 export function recordById(db: Database, id: string): UsageRecord | null {
   const row = db.prepare(`SELECT ${COLUMN_NAMES} FROM records WHERE id = ?`).raw().get(id);
   return row === undefined ? null : recordOfRow(row);
+}
+
+/** How far apart two attempts at one request may be, and how many are looked at. */
+const ATTEMPTS_MS = 10 * MINUTE_MS;
+const MAX_ATTEMPTS = 20;
+
+/**
+ * The attempts at one request, oldest first, as far as records show them: the same tool asked for the same in the same
+ * session, with as many bytes, again and again until it was answered. Empty: it was sent once.
+ */
+export function attemptsAt(db: Database, record: UsageRecord): UsageRecord[] {
+  const { id, started_at: at, tool, session, endpoint, model, bytes_in: bytes } = record;
+  if (bytes === 0 || record.last_id !== null) return [];
+  const alike = db
+    .prepare(
+      `SELECT ${COLUMN_NAMES} FROM records
+       WHERE id >= ? AND id < ? AND tool IS ? AND session IS ? AND endpoint = ? AND model IS ? AND bytes_in = ?
+       ORDER BY id LIMIT ${MAX_ATTEMPTS}`,
+    )
+    .raw()
+    .all(firstIdAt(at - ATTEMPTS_MS), firstIdAt(at + ATTEMPTS_MS), tool, session, endpoint, model, bytes)
+    .map(recordOfRow);
+  let attempts: UsageRecord[] = [];
+  for (const one of alike) {
+    attempts.push(one);
+    const isAnswered = one.end === "complete" && (one.status ?? 0) < 400;
+    if (isAnswered && one.id >= id) break;
+    if (isAnswered) attempts = [];
+  }
+  return attempts.length > 1 && attempts.some((one) => one.id === id) ? attempts : [];
 }
 
 /** By its id, the beginning of its id, an id the gateway gave it, or `last` of this machine. At most `max`, oldest first. */

@@ -70,27 +70,25 @@ export function readReport(db: Database, question: Question, now: number): Repor
 
 function read(db: Database, question: Question, now: number): Report {
   const { by } = question;
-  const extent = finish(extentOf(db, question));
+  const extent = extentOf(db, question);
   const range = splitPeriod(extent, question.period, now);
   const rowPerInterval = by.some(isTime);
   const intervals = intervalsFor(by, range.outer);
   const firstByteExact = hasFewRecords(db, question);
-  const usage = finish(
-    addUp(db, {
-      filter: question,
-      range,
-      by: by.filter(isSeries),
-      intervals,
-      rowPerInterval,
-      firstBytes: firstByteExact ? "exact" : "histograms",
-    }),
-  );
+  const usage = addUp(db, {
+    filter: question,
+    range,
+    by: by.filter(isSeries),
+    intervals,
+    rowPerInterval,
+    firstBytes: firstByteExact ? "exact" : "histograms",
+  });
   return {
     ...usage,
     question,
     rows: usage.rows.map((row) => ({ ...row, names: listNames(row, by, intervals) })),
     trend: rowPerInterval ? [] : intervals,
-    otherModels: finish(countOtherModels(db, question, rangeOf(question, range))),
+    otherModels: countOtherModels(db, question, rangeOf(question, range)),
     inFlight: countInFlight(db, question),
     firstByteExact,
     lastRecord: lastRecordTime(db),
@@ -154,14 +152,6 @@ function countInFlight(db: Database, question: Question): number {
 function lastRecordTime(db: Database): number | null {
   const row = db.prepare("SELECT started_at FROM records ORDER BY id DESC LIMIT 1").raw().get();
   return row === undefined ? null : (row as [number])[0];
-}
-
-/** Does all steps at once. */
-export function finish<T>(steps: Generator<undefined, T>): T {
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-  }
 }
 
 /** `keybearer usage --json`. Unknown numbers are in no sum, but counted. */

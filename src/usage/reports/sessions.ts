@@ -1,5 +1,5 @@
 import type { Database } from "libsql";
-import { sharedSession } from "../../core/session-id.ts";
+import { PROCESS_SESSION, sharedSession } from "../../core/session-id.ts";
 import { QUARTER_MS } from "../../core/units.ts";
 import type { Sums } from "../rollups.ts";
 import { startOfDay } from "./calendar.ts";
@@ -53,11 +53,11 @@ export interface SessionsQuery {
   readonly projects: readonly string[];
 }
 
-/** With all their requests, the last one first. Yields after a few milliseconds of work. */
-export function* readSessions(
+/** With all their requests, the last one first. */
+export function readSessions(
   db: Database,
   { since, tools, projects }: SessionsQuery,
-): Generator<undefined, SessionRow[]> {
+): SessionRow[] {
   // A shared session is a day's.
   const period = { since: since === null ? null : startOfDay(since), until: null };
   const [from, before] = idRange(period);
@@ -66,10 +66,9 @@ export function* readSessions(
   const readParts = prepareParts(db, `id >= ? AND id < ?${condition.sql}`);
   for (const ids of idSteps(db, from, before)) {
     sessions.add(readParts([...ids, ...condition.values]));
-    yield;
   }
   const found = sessions.list().filter(({ last_at }) => since === null || last_at >= since);
-  if (period.since !== null) yield* addEarlier(db, sessions, found, from, condition);
+  if (period.since !== null) addEarlier(db, sessions, found, from, condition);
   const rows = period.since === null ? found : found.map((row) => sessions.find(row) ?? row);
   return rows
     .filter(
@@ -78,16 +77,26 @@ export function* readSessions(
     .sort((a, b) => b.last_at - a.last_at || (a.session < b.session ? -1 : 1));
 }
 
+/** The same as limits count them: all processes of a token and day are one session. */
+export function countedSessions(db: Database, query: SessionsQuery): SessionRow[] {
+  const sessions = new Sessions();
+  for (const row of readSessions(db, query)) {
+    const isProcess = row.session.startsWith(PROCESS_SESSION);
+    sessions.add([{ ...row, session: (isProcess ? countedWith(db, row) : null) ?? row.session }]);
+  }
+  return sessions.list().sort((a, b) => b.last_at - a.last_at);
+}
+
 const STEP_SESSIONS = 10;
 
 /** Adds the requests before an id to sessions that have later ones. */
-function* addEarlier(
+function addEarlier(
   db: Database,
   sessions: Sessions,
   found: readonly SessionName[],
   before: string,
   condition: Conditions,
-): Generator<undefined> {
+): void {
   const ids = [...new Set(found.map(({ session }) => session).filter((id) => !isShared(id)))];
   const readParts = prepareParts(
     db,
@@ -96,7 +105,6 @@ function* addEarlier(
   for (let at = 0; at < ids.length; at += STEP_SESSIONS) {
     const parts = readParts([JSON.stringify(ids.slice(at, at + STEP_SESSIONS)), before, ...condition.values]);
     sessions.add(parts.filter((part) => sessions.has(part)));
-    yield;
   }
 }
 

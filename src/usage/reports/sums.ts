@@ -22,10 +22,7 @@ import {
   type SeriesName,
 } from "./records.ts";
 
-/*
- * Adds up the index's rollups and, at the ends of a period, its records, for reports, charts and today's sums. Everything
- * here is a generator that yields after a few milliseconds of work, because the dashboard reads on the daemon's main thread.
- */
+/* Adds up the index's rollups and, at the ends of a period, its records, for reports, charts and today's sums. */
 
 /** How a period is read: whole quarter hours from the rollups, the rest from the records. */
 export interface Range {
@@ -93,13 +90,13 @@ interface FirstByte {
   readonly p95: number | null;
 }
 
-export function* addUp(db: Database, asked: SumsQuery): Generator<undefined, Usage> {
+export function addUp(db: Database, asked: SumsQuery): Usage {
   const query = needsRecords(asked) ? { ...asked, range: withoutRollups(asked) } : asked;
   const rows = new Rows(query);
   const unpriced = new Map<string, number>();
-  yield* addRollups(db, query, rows, unpriced);
-  yield* addEdges(db, query, rows, unpriced);
-  if (query.firstBytes === "exact") yield* addFirstBytes(db, query, rows);
+  addRollups(db, query, rows, unpriced);
+  addEdges(db, query, rows, unpriced);
+  if (query.firstBytes === "exact") addFirstBytes(db, query, rows);
   return {
     ...rows.result(),
     unpriced: [...unpriced]
@@ -110,16 +107,18 @@ export function* addUp(db: Database, asked: SumsQuery): Generator<undefined, Usa
 
 /** The range as it is read: from the records as a whole, where the rollups do not have what a filter selects. */
 export function rangeOf(filter: Filter, range: Range): Range {
-  return selectsSessions(filter) ? withoutRollups({ filter, range }) : range;
+  return selectsRecords(filter) ? withoutRollups({ filter, range }) : range;
 }
 
-/** Rollups do not know sessions. */
 function needsRecords({ filter, by }: Pick<SumsQuery, "filter" | "by">): boolean {
-  return by.includes("session") || selectsSessions(filter);
+  return by.includes("session") || selectsRecords(filter);
 }
 
-function selectsSessions(filter: Filter | Selection): filter is Filter {
-  return "sessions" in filter && filter.sessions.length > 0;
+/** By what rollups do not know. */
+function selectsRecords(filter: Filter | Selection): boolean {
+  if (!("names" in filter)) return filter.sessions.length > 0;
+  const { names, ends, search } = filter;
+  return names.session.length > 0 || ends.length > 0 || search !== "";
 }
 
 /** What a range selects, read from the records as a whole. */
@@ -133,12 +132,12 @@ function withoutRollups({
 }
 
 /** Adds the quarter hours that are in the period as a whole, from the rollups. */
-function* addRollups(
+function addRollups(
   db: Database,
   { filter, range, by, intervals, firstBytes }: SumsQuery,
   rows: Rows,
   unpriced: Map<string, number>,
-): Generator<undefined> {
+): void {
   if (range.inner.from === range.inner.to) return;
   const conditions = buildConditions(filter, "rollups");
   const columns = by.map((name) => `, "${name}"`).join("");
@@ -167,17 +166,16 @@ function* addRollups(
     }
     const found = models.all(step.from, step.to, ...conditions.values) as [string, number][];
     for (const [model, requests] of found) unpriced.set(model, (unpriced.get(model) ?? 0) + requests);
-    yield;
   }
 }
 
 /** Adds what remains at the ends of the period, from the records. */
-function* addEdges(
+function addEdges(
   db: Database,
   { filter, range, by, intervals, firstBytes }: SumsQuery,
   rows: Rows,
   unpriced: Map<string, number>,
-): Generator<undefined> {
+): void {
   const { sql, values } = buildConditions(filter, "records");
   const readSums = prepareSums(
     db,
@@ -197,7 +195,6 @@ function* addEdges(
         if (part.sums.unpriced > 0)
           unpriced.set(part.model, (unpriced.get(part.model) ?? 0) + part.sums.unpriced);
       }
-      yield;
     }
   }
 }
@@ -222,11 +219,11 @@ export function hasFewRecords(db: Database, filter: Filter | Selection): boolean
   return count <= MAX_EXACT;
 }
 
-function* addFirstBytes(
+function addFirstBytes(
   db: Database,
   { filter, by, intervals }: SumsQuery,
   rows: Rows,
-): Generator<undefined> {
+): void {
   const { sql, values } = buildConditions(filter, "records");
   const statement = db
     .prepare(
@@ -243,7 +240,6 @@ function* addFirstBytes(
       after = id;
     }
     if (found.length < STEP_RECORDS) return;
-    yield;
   }
 }
 
@@ -272,8 +268,8 @@ export function wholeExtent(db: Database): Quarters {
 }
 
 /** The quarter hours of the rollups that a filter selects, at any time; 0 to 0: there are none. */
-export function* extentOf(db: Database, filter: Filter | Selection): Generator<undefined, Quarters> {
-  if (selectsSessions(filter)) return extentOfRecords(db, filter);
+export function extentOf(db: Database, filter: Filter | Selection): Quarters {
+  if (selectsRecords(filter)) return extentOfRecords(db, filter);
   const { sql, values } = buildConditions(filter, "rollups");
   if (sql === "") return wholeExtent(db);
   const statement = db
@@ -284,13 +280,12 @@ export function* extentOf(db: Database, filter: Filter | Selection): Generator<u
     const [first, last] = statement.get(from, to, ...values) as [number | null, number | null];
     if (first !== null && last !== null)
       extent = { from: extent.to === 0 ? first : extent.from, to: last + 1 };
-    yield;
   }
   return extent;
 }
 
 /** The quarter hours of the finished records that a filter selects. */
-function extentOfRecords(db: Database, filter: Filter): Quarters {
+function extentOfRecords(db: Database, filter: Filter | Selection): Quarters {
   const { sql, values } = buildConditions(filter, "records");
   const [first, last] = db
     .prepare(`SELECT min(started_at), max(started_at) FROM records WHERE "end" IS NOT NULL${sql}`)

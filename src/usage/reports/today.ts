@@ -51,17 +51,17 @@ const ACTIVE_DAYS = 14;
 const SEARCHED_DAYS = 60;
 
 /** @param filter its period does not matter */
-export function* compareToday(
+export function compareToday(
   db: Database,
   filter: Filter,
   now: number,
-): Generator<undefined, TodayComparison> {
+): TodayComparison {
   const since = startOfDay(now);
-  const sums = (yield* totalIn(db, filter, { since, until: now + 1 }, now)).total.sums;
+  const sums = totalIn(db, filter, { since, until: now + 1 }, now).total.sums;
   return {
     today: { since, until: now, ...amounts(sums), unknown_cost: unknownCost(sums) },
-    usual: yield* usualUntilNow(db, filter, now),
-    forecast: yield* forecast(db, filter, sums.cost_microdollars, now),
+    usual: usualUntilNow(db, filter, now),
+    forecast: forecast(db, filter, sums.cost_microdollars, now),
   };
 }
 
@@ -71,12 +71,12 @@ export function emptyComparison(now: number): TodayComparison {
   return { today: { since: startOfDay(now), until: now, ...nothing }, usual: null, forecast: null };
 }
 
-function* usualUntilNow(
+function usualUntilNow(
   db: Database,
   filter: Filter,
   now: number,
-): Generator<undefined, TodayComparison["usual"]> {
-  const extent = yield* extentOf(db, filter);
+): TodayComparison["usual"] {
+  const extent = extentOf(db, filter);
   if (extent.to === 0) return null;
   const firstDay = startOfDay(extent.from * QUARTER_MS);
   const found: Amounts[] = [];
@@ -84,7 +84,7 @@ function* usualUntilNow(
     const until = daysBefore(now, back);
     const since = startOfDay(until);
     if (since < firstDay) break;
-    found.push(amounts((yield* totalIn(db, filter, { since, until: until + 1 }, now)).total.sums));
+    found.push(amounts(totalIn(db, filter, { since, until: until + 1 }, now).total.sums));
   }
   if (found.length === 0) return null;
   return {
@@ -95,17 +95,17 @@ function* usualUntilNow(
   };
 }
 
-function* forecast(
+function forecast(
   db: Database,
   filter: Filter,
   spentToday: number,
   now: number,
-): Generator<undefined, Forecast | null> {
+): Forecast | null {
   const today = startOfDay(now);
   const from = quarterOf(startOfDay(daysBefore(now, SEARCHED_DAYS)));
   const days = listIntervals("day", { from, to: quarterOf(today) });
   const period = { since: from * QUARTER_MS, until: today };
-  const { total } = yield* totalIn(db, filter, period, now, days);
+  const { total } = totalIn(db, filter, period, now, days);
   const active = [...total.parts.keys()].sort((a, b) => b - a).slice(0, ACTIVE_DAYS);
   const first = active.at(-1);
   if (first === undefined) return null;
@@ -139,16 +139,16 @@ function daysBefore(now: number, days: number): number {
   return date.getTime();
 }
 
-function* totalIn(
+function totalIn(
   db: Database,
   filter: Filter,
   period: Period,
   now: number,
   intervals: ReturnType<typeof listIntervals> | null = null,
-): Generator<undefined, Usage> {
+): Usage {
   const selected = { ...filter, period };
-  const range = splitPeriod(yield* extentOf(db, selected), period, now);
-  return yield* addUp(db, {
+  const range = splitPeriod(extentOf(db, selected), period, now);
+  return addUp(db, {
     filter: selected,
     range,
     by: [],

@@ -4,27 +4,29 @@ import { join } from "node:path";
 import t from "tap";
 import { QUARTER_MS } from "../../../src/core/units.ts";
 import { chartAnswer } from "../../../src/dashboard/usage-api.ts";
-import { openIndex, openIndexForReading } from "../../../src/usage/index/database.ts";
+import { openIndexForReading } from "../../../src/usage/index/database.ts";
+import type { UsageRecord } from "../../../src/usage/record.ts";
 import type { Unit } from "../../../src/usage/reports/calendar.ts";
 import {
   type Chart,
   type ChartQuestion,
-  countSelected,
   everythingIn,
   readChart,
   readToday,
 } from "../../../src/usage/reports/chart.ts";
 import {
-  newestFirst,
-  oldestFirst,
+  attemptsAt,
+  csvPage,
+  lastRefused,
+  OUTCOMES,
+  readPage,
   SELECTED_NAMES,
   type Selection,
 } from "../../../src/usage/reports/records.ts";
 import { readReport, reportJson } from "../../../src/usage/reports/report.ts";
-import { SUMS } from "../../../src/usage/rollups.ts";
 import { makeIndex } from "../../doubles/journal.ts";
 import { createRandom } from "../../doubles/random.ts";
-import { plausible } from "../../doubles/records.ts";
+import { plausible, record } from "../../doubles/records.ts";
 
 const DAY = 86_400_000;
 const now = Date.UTC(2026, 10, 15, 12, 34, 56, 789);
@@ -39,15 +41,8 @@ function select(given: Partial<Selection> = {}): Selection {
   return { ...everythingIn(), ...given };
 }
 
-function toEnd<T>(steps: Generator<unknown, T>): T {
-  for (;;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
-  }
-}
-
 function chart(given: Partial<ChartQuestion> = {}): Chart {
-  const made = toEnd(readChart(db, { selection: select(), unit: "day", by: "tool", ...given }, now));
+  const made = readChart(db, { selection: select(), unit: "day", by: "tool", ...given }, now);
   if (made === null) throw new Error("too many intervals");
   return made;
 }
@@ -108,9 +103,9 @@ t.test("each interval has what a report of that interval finds", (t) => {
   t.end();
 });
 
-t.test("a chart of one tool has the sums of that tool's report, and still lists all names", (t) => {
+t.test("a chart of one tool has the sums of that tool's report", (t) => {
   const tool = chart().rows[0]?.names[0] ?? "";
-  const names = { tool: [tool], model: [], group: [], key: [] };
+  const names = { ...everythingIn().names, tool: [tool] };
   const made = chart({ selection: select({ names }) });
   t.same(
     made.rows.map(({ names }) => names),
@@ -130,7 +125,6 @@ t.test("a chart of one tool has the sums of that tool's report, and still lists 
     now,
   );
   t.same(made.total.sums, report.total.sums);
-  t.ok(made.names.tool.length > 1, "all names are listed");
   t.same(chart({ selection: select({ names: { ...names, tool: ["nobody"] } }) }).rows, []);
   t.end();
 });
@@ -138,28 +132,143 @@ t.test("a chart of one tool has the sums of that tool's report, and still lists 
 t.test(
   "too many intervals are refused, but not those of a period that begins long before the first record",
   (t) => {
-    t.equal(toEnd(readChart(db, { selection: select(), unit: "hour", by: "tool" }, now + 100 * DAY)), null);
+    t.equal(readChart(db, { selection: select(), unit: "hour", by: "tool" }, now + 100 * DAY), null);
     const long = chart({ selection: select({ period: { since: 0, until: null } }) });
     t.ok(long.intervals.length >= 60 && long.intervals.length <= 62);
     t.end();
   },
 );
 
-t.test("steps bring every finished record once, in order, and the count agrees", (t) => {
+t.test("a period that is not over has bars until its end", (t) => {
+  const period = { since: now - 2 * DAY, until: now + 3 * DAY };
+  const made = chart({ selection: select({ period }), unit: "day" });
+  t.equal(made.intervals.length, 6);
+  t.equal((made.intervals.at(-1)?.to ?? 0) * QUARTER_MS, Math.ceil(period.until / QUARTER_MS) * QUARTER_MS);
+  t.end();
+});
+
+/** All finished records of a selection, page by page. */
+function walk(selection: Selection, limit: number): string[] {
+  const ids: string[] = [];
+  for (let before: string | null = null; ; ) {
+    const page = readPage(db, selection, { before, after: null }, limit);
+    ids.push(...page.records.map(({ id }) => id));
+    if (page.older === null) return ids;
+    before = page.older;
+  }
+}
+
+t.test("pages bring every record once, newest first, and lead back to the newest", (t) => {
   for (const period of PERIODS) {
-    for (const ends of [[], ["refused"], ["client-left", "interrupted"]] as Selection["ends"][]) {
-      const selection = select({ period, ends });
-      const up = [...oldestFirst(db, selection)].flat().map(({ id }) => id);
-      const down = [...newestFirst(db, selection, null)].flat().map(({ id }) => id);
-      t.same(up, [...down].reverse());
-      t.same(up, [...new Set(up)].sort());
-      t.equal(toEnd(countSelected(db, selection, now)), up.length, JSON.stringify(selection.period));
+    const selection = select({ period });
+    const ids = walk(selection, 97);
+    t.same(ids, [...new Set(ids)].sort().reverse());
+    t.equal(ids.length, chart({ selection }).total.sums.requests, JSON.stringify(period));
+  }
+  const all = walk(select(), 500);
+  let page = readPage(db, select(), { before: all[1400] ?? "", after: null }, 100);
+  t.equal(page.records[0]?.id, all[1401]);
+  const back: string[] = [];
+  while (page.newer !== null) {
+    page = readPage(db, select(), { before: null, after: page.newer }, 100);
+    back.unshift(...page.records.map(({ id }) => id));
+  }
+  t.same(back, all.slice(0, 1401), "a page at a time");
+  t.end();
+});
+
+t.test("how requests ended, texts and sessions select the same records for sums and for pages", (t) => {
+  const records = [...plausible(400, now - 4 * DAY, 4, 5)].map((one, at) => ({
+    ...one,
+    session: at % 3 === 0 ? null : `session-${at % 7}`,
+    project: at % 2 === 0 ? "~/src/50%_off" : null,
+    status: one.end === "complete" && at % 11 === 0 ? 401 : one.status,
+  }));
+  const { db, close } = openIndexForReading(makeIndex(join(folder, "selected"), records));
+  t.teardown(close);
+  const isFailed = ({ end, status }: (typeof records)[number]) =>
+    end === "gateway-failed" || (end === "complete" && (status ?? 0) >= 400);
+  const selections: [Partial<Selection>, (one: (typeof records)[number]) => boolean][] = [
+    [{ ends: ["failed"] }, isFailed],
+    [
+      { ends: ["complete", "refused"] },
+      (one) => (one.end === "complete" && !isFailed(one)) || one.end === "refused",
+    ],
+    [{ search: "50%_OFF" }, ({ project }) => project !== null],
+    [{ search: "5__" }, () => false],
+    [{ search: "sonnet" }, ({ model }) => model?.includes("sonnet") ?? false],
+    [
+      { names: { ...everythingIn().names, session: ["session-2"] } },
+      ({ session }) => session === "session-2",
+    ],
+    [{ names: { ...everythingIn().names, session: [""] } }, ({ session }) => session === null],
+    [{ names: { ...everythingIn().names, project: [""], machine: [""] } }, ({ project }) => project === null],
+  ];
+  for (const [given, isSelected] of selections) {
+    const selection = select({ period: { since: now - 5 * DAY, until: now + DAY }, ...given });
+    const wanted = records.filter(isSelected);
+    const what = JSON.stringify(given);
+    const page = readPage(db, selection, { before: null, after: null }, 500);
+    t.same(page.records.map(({ id }) => id).sort(), wanted.map(({ id }) => id).sort(), what);
+    for (const by of SELECTED_NAMES) {
+      const made = readChart(db, { selection, unit: "day", by }, now);
+      const sum = (rows: readonly { readonly sums: { readonly requests: number } }[]) =>
+        rows.reduce((all, { sums }) => all + sums.requests, 0);
+      t.equal(sum(made?.rows ?? []), wanted.length, `${what} by ${by}`);
     }
   }
-  const all = [...newestFirst(db, select(), null)].flat();
-  const middle = all[2500]?.id ?? "";
-  t.equal([...newestFirst(db, select(), middle)].flat()[0]?.id, all[2501]?.id);
-  t.equal(toEnd(countSelected(db, select({ ends: ["complete"] }), now)), null);
+  const outcomes = OUTCOMES.map(
+    (end) => readPage(db, select({ ends: [end] }), { before: null, after: null }, 500).records.length,
+  );
+  t.equal(
+    outcomes.reduce((all, each) => all + each),
+    records.length,
+    "each record has one outcome",
+  );
+  t.end();
+});
+
+t.test("a file has every record once, oldest first, part by part", (t) => {
+  const ids: string[] = [];
+  for (let after: string | null = null; ; ) {
+    const part = csvPage(db, select(), after);
+    ids.push(
+      ...part.text
+        .split("\r\n")
+        .slice(0, -1)
+        .map((line) => line.slice(0, 26)),
+    );
+    if (part.after === null) break;
+    after = part.after;
+  }
+  t.same(ids, walk(select(), 500).reverse());
+  t.same(
+    lastRefused(db, 7).map(({ id }) => id),
+    readPage(db, select({ ends: ["refused"] }), { before: null, after: null }, 7).records.map(({ id }) => id),
+  );
+  t.end();
+});
+
+t.test("a request that failed and was sent again is shown with its other attempts", (t) => {
+  const sent = (number: number, minutes: number, given: Partial<UsageRecord> = {}) =>
+    record(number, { started_at: now + minutes * 60_000, bytes_in: 777, session: "s", ...given });
+  const first = sent(1, 0, { status: 529 });
+  const second = sent(2, 1, { end: "client-left" });
+  const third = sent(3, 2);
+  const other = sent(4, 2, { bytes_in: 778 });
+  const late = sent(5, 30);
+  const again = sent(8, 4);
+  const alone = sent(6, 3, { session: "t" });
+  const same = sent(7, 3.5, { session: "t" });
+  const file = makeIndex(join(folder, "attempts"), [first, second, third, other, late, again, alone, same]);
+  const { db, close } = openIndexForReading(file);
+  t.teardown(close);
+  const ids = (one: UsageRecord) => attemptsAt(db, one).map(({ id }) => id);
+  for (const one of [first, second, third]) t.same(ids(one), [first.id, second.id, third.id]);
+  t.same(ids(again), [], "the one before was answered");
+  t.same(ids(other), []);
+  t.same(ids(late), []);
+  t.same(ids(alone), [], "the same was asked twice, and answered twice");
   t.end();
 });
 
@@ -208,7 +317,7 @@ t.test(
       ];
       for (const [period, unit] of cuts) {
         const asked = { selection: select({ period }), unit, by: "tool" as const };
-        const made = toEnd(readChart(db, asked, now));
+        const made = readChart(db, asked, now);
         if (made === null) throw new Error("too many intervals");
         const shown = chartAnswer(asked, made, name);
         const question = {
@@ -243,8 +352,7 @@ t.test(
         },
         now,
       );
-      const drawn = toEnd(
-        readChart(
+      const drawn = readChart(
           db,
           {
             selection: select({ period: { since: change - 3 * DAY, until: null } }),
@@ -252,8 +360,7 @@ t.test(
             by: "tool",
           },
           now,
-        ),
-      );
+        );
       t.same(
         drawn?.intervals.flatMap((day, at) => {
           const sums = drawn.total.parts.get(at);
@@ -264,7 +371,7 @@ t.test(
       );
       const moments = [change + 0.5 * DAY, change + 1.03 * DAY, change + 5 * DAY];
       for (const moment of moments.filter((one) => one < now)) {
-        const { since, tools } = toEnd(readToday(db, moment));
+        const { since, tools } = readToday(db, moment);
         const until = moment + DAY;
         const report = readReport(
           db,
@@ -287,31 +394,3 @@ t.test(
     }
   },
 );
-
-t.test("a reading is done in many small steps, however many rollups and series there are", async (t) => {
-  const file = makeIndex(join(folder, "many"), []);
-  const writing = openIndex(file);
-  const first = Math.floor(now / QUARTER_MS) - 60_000;
-  // One series with a rollup in every quarter hour, and many series with one rollup each.
-  const fill = (count: number, quarter: string, model: string) =>
-    writing.db.exec(
-      `INSERT INTO usage.rollups (quarter, tool, gateway, "group", key, model, machine, project, branch, token, answered, first_bytes, ${SUMS.join(", ")})
-       WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${count})
-       SELECT ${quarter}, 'codex', 'main', 'coding', 'key', ${model}, '', '', '', '', '', '', ${SUMS.map(() => "1").join(", ")} FROM n`,
-    );
-  fill(60_000, `${first} + i`, "'busy'");
-  fill(500, String(first), "'model-' || i");
-  writing.close();
-  const { db, close } = openIndexForReading(file);
-  t.teardown(close);
-  const readings: Record<string, () => Generator<unknown, unknown>> = {
-    chart: () => readChart(db, { selection: select(), unit: "day", by: "model" }, now),
-    count: () => countSelected(db, select(), now),
-  };
-  for (const [name, start] of Object.entries(readings)) {
-    let count = 0;
-    for (const steps = start(); steps.next().done !== true; ) count += 1;
-    t.ok(count > 50, `${name}: ${count} steps`);
-  }
-  t.equal(toEnd(countSelected(db, select(), now)), 60_500);
-});

@@ -6,7 +6,6 @@ import { comparisonNotes } from "../../../src/cli/usage/report.ts";
 import { openIndexForReading } from "../../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../../src/usage/record.ts";
 import type { Filter } from "../../../src/usage/reports/records.ts";
-import { finish } from "../../../src/usage/reports/report.ts";
 import { compareToday, emptyComparison, type TodayComparison } from "../../../src/usage/reports/today.ts";
 import { makeIndex } from "../../doubles/journal.ts";
 import { NO_USAGE, record } from "../../doubles/records.ts";
@@ -33,7 +32,7 @@ function compare(t: Test, records: readonly UsageRecord[], filter: Partial<Filte
   const { db, close } = openIndexForReading(makeIndex(folder, records));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   try {
-    return finish(compareToday(db, { ...NO_FILTER, period: { since: null, until: null }, ...filter }, NOW));
+    return compareToday(db, { ...NO_FILTER, period: { since: null, until: null }, ...filter }, NOW);
   } finally {
     close();
   }

@@ -2,10 +2,9 @@ import { useEffect, useMemo } from "preact/hooks";
 import { costInWords } from "../../../core/units.ts";
 import type { UsageChart } from "../../api.ts";
 import { useFrame } from "../frame.tsx";
-import { binWords, nameInWords } from "../pages/usage/usage-labels.ts";
+import { linesOf, nameInWords } from "../pages/usage/words.ts";
 import { useAnswer } from "../use-answer.ts";
 import { Chart } from "./chart.tsx";
-import { coloursFor, layersOf } from "./chart-stack.ts";
 
 const HOUR_MS = 3_600_000;
 const AGAIN_MS = 60_000;
@@ -42,28 +41,18 @@ export function LastDay() {
 }
 
 function Bars({ chart }: { readonly chart: UsageChart }) {
-  const { t, language } = useFrame();
-  const layers = useMemo(() => {
-    const lines = chart.series.map(({ name, cost_microdollars: values }) => ({ name, values }));
-    const names = lines.map(({ name }) => name);
-    return layersOf(lines, coloursFor(names, new Map()));
-  }, [chart]);
-  const words = useMemo(() => binWords(chart.bins, "hour", language, chart.zone), [chart, language]);
-  if (layers.length === 0) return <p class="empty">{t("overview.last-day.empty")}</p>;
+  const { t } = useFrame();
+  const lines = useMemo(() => linesOf(chart, "money"), [chart]);
+  if (chart.total.cost_microdollars === 0) return <p class="empty">{t("overview.last-day.empty")}</p>;
   return (
     <Chart
-      count={chart.bins.length}
-      layers={layers}
-      chosen={null}
       label={t("overview.last-day")}
-      tick={words.tick}
-      title={words.title}
+      bins={chart.bins}
+      bin="hour"
+      zone={chart.zone}
+      lines={lines}
+      nameOf={(name) => nameInWords(name, "tool", t)}
       amount={costInWords}
-      nameOf={({ name, folded }) =>
-        folded.length > 0 ? t("usage.other", { n: folded.length }) : nameInWords(name, "tool", t)
-      }
-      total={t("usage.chart.total")}
-      onChoose={null}
     />
   );
 }

@@ -1,82 +1,84 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { RecordPanel } from "../components/record-panel.tsx";
+import type { UsageChart } from "../../api.ts";
 import { type PageProps, useFrame } from "../frame.tsx";
 import { useAnswer } from "../use-answer.ts";
 import { useTime } from "../use-time.ts";
-import { barOf } from "./usage/usage-bar.ts";
-import { UsageChartPanel } from "./usage/usage-chart.tsx";
-import { UsageChips } from "./usage/usage-chips.tsx";
-import { UsageControls } from "./usage/usage-controls.tsx";
-import { fittingBin, type Span, spanOf } from "./usage/usage-period.ts";
-import { belongs, chartQuery } from "./usage/usage-query.ts";
-import { UsageRecords } from "./usage/usage-records.tsx";
-import { periodName, queryOf, type View, viewOf } from "./usage/usage-view.ts";
+import { Controls, Filters } from "./usage/controls.tsx";
+import { binFor, type Span, spanBefore, spanOf } from "./usage/period.ts";
+import { OpenRecord } from "./usage/record.tsx";
+import { RecordList } from "./usage/records.tsx";
+import { Sums } from "./usage/sums.tsx";
+import { changed, queryOf, selectionQuery, type View, viewOf } from "./usage/view.ts";
 
-/** The chart is fetched again at most this often. */
-const FRESH_MS = 4000;
-
+/** What was used, by whom and for what; and every single record of it. */
 export function UsagePage({ query, setQuery }: PageProps) {
-  const { t, client, language } = useFrame();
+  const { t } = useFrame();
   const view = useMemo(() => viewOf(query), [query]);
   const now = useTime(30_000);
-  const span = useSpan(view, now);
-  const bin = fittingBin(span, view.bin);
-  const asked = chartQuery(view, span, bin).toString();
-  const fresh = useFresh(view, span);
-  const { value, failure, busy, again } = useAnswer(
-    (signal) => client.get("/api/usage", new URLSearchParams(asked), signal),
-    [asked, fresh],
-  );
+  const span = spanOf(view.period, now);
   const onView = (next: View) => setQuery(queryOf(next));
-  const close = () => {
-    // Back to where one was in the list, if the row is still in sight.
-    document.querySelector<HTMLElement>(".records tr[data-open='true'] button")?.focus();
-    onView({ ...view, record: null });
-  };
-  const bar = useMemo(() => barOf(view, span, bin, value, language), [view, span, bin, value, language]);
+  const fresh = useFresh(span);
+  const asked = useChart(view, span, fresh);
+  // It is over, so it does not change any more.
+  const before = useChart(view, spanBefore(view.period, span, now), 0);
+  const { value, failure, busy, again } = asked;
   return (
-    <div class="usage" data-open={view.record !== null}>
-      <div class="usage-main">
-        <h1>{t("usage.title")}</h1>
-        <UsageControls view={view} span={span} bin={bin} now={now} onView={onView} />
-        <UsageChips view={view} bar={bar?.words ?? null} onView={onView} />
-        {failure === null ? null : (
-          <p class="notice" role="alert">
+    <>
+      <h1>{t("usage.title")}</h1>
+      <Controls view={view} span={span} now={now} onView={onView} />
+      <Filters view={view} />
+      {failure === null ? null : (
+        <div class="notice" role="alert">
+          <p>
             {t("frame.failed", { why: failure })}{" "}
             <button type="button" class="plain" onClick={again}>
               {t("frame.again")}
             </button>
           </p>
-        )}
-        {value === null ? (
-          busy && <p class="panel empty usage-waiting">{t("frame.loading")}</p>
-        ) : (
-          <div aria-busy={busy}>
-            <UsageChartPanel chart={value} view={view} onView={onView} />
-          </div>
-        )}
-        <UsageRecords view={view} span={bar?.span ?? span} onView={onView} />
-      </div>
-      {view.record === null ? null : <RecordPanel id={view.record} onClose={close} />}
-    </div>
+        </div>
+      )}
+      {value === null ? (
+        busy && <p class="panel empty usage-waiting">{t("frame.loading")}</p>
+      ) : (
+        <div aria-busy={busy}>
+          <Sums chart={value} before={before.value} view={view} onView={onView} />
+        </div>
+      )}
+      <RecordList view={view} span={view.bar ?? span} fresh={fresh} />
+      {view.record === null ? null : (
+        <OpenRecord id={view.record} view={view} onClose={() => onView(changed(view, { record: null }))} />
+      )}
+    </>
   );
 }
 
-/** The same object until its ends move, which at midnight they do. */
-function useSpan({ period }: View, now: number): Span {
-  const { since, until } = spanOf(period, now);
-  return useMemo(() => ({ since, until }), [periodName(period), since, until]);
+/** @param span null: nothing is asked. */
+function useChart(view: View, span: Span | null, fresh: number) {
+  const { client } = useFrame();
+  const query = span === null ? new URLSearchParams() : selectionQuery(view, span);
+  if (span !== null) {
+    query.set("bin", binFor(span, view.bin));
+    query.set("by", view.by);
+  }
+  const asked = query.toString();
+  return useAnswer<UsageChart | null>(
+    async (signal) =>
+      asked === "" ? null : await client.get("/api/usage", new URLSearchParams(asked), signal),
+    [asked, fresh],
+  );
 }
 
-/** Another number whenever something came that belongs to the chart. */
-function useFresh({ filters }: View, span: Span): number {
+/** The page asks again at most this often. */
+const FRESH_MS = 2000;
+
+/** Another number after a request of the period has ended. */
+function useFresh({ since, until }: Span): number {
   const { live } = useFrame();
   const [round, setRound] = useState(0);
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | null = null;
-    const { end: _, ...chartFilters } = filters;
-    const stop = live.onRecord((record) => {
-      if (timer !== null || !belongs(record, chartFilters, span)) return;
+    const stop = live.onRecord(({ started_at: at }) => {
+      if (timer !== null || at < since || at >= until) return;
       timer = setTimeout(() => {
         timer = null;
         setRound((before) => before + 1);
@@ -86,6 +88,6 @@ function useFresh({ filters }: View, span: Span): number {
       stop();
       if (timer !== null) clearTimeout(timer);
     };
-  }, [live, filters, span]);
+  }, [live, since, until]);
   return round;
 }

@@ -1,5 +1,5 @@
 import type { MirrorDay } from "../../../api.ts";
-import { type Layer, sum } from "../../components/chart-stack.ts";
+import type { Line } from "../../components/chart-layers.ts";
 
 /** From the bottom of a bar to its top. What is wrong is on top, where it is seen. */
 export const DAY_VERDICTS = [
@@ -25,15 +25,10 @@ export function daysOf(days: readonly MirrorDay[], now: number): number[] {
   return [...new Set([...last, ...days.map(({ day }) => day)])].sort((a, b) => a - b);
 }
 
-/** Every verdict that occurred. Each has its own colour, so even small ones stay separate. */
-export function layersOfDays(days: readonly MirrorDay[], bins: readonly number[]): Layer[] {
-  const paths = new Map(bins.map((bin, at) => [bin, at]));
-  return DAY_VERDICTS.map((name, colour) => {
-    const values = bins.map(() => 0);
-    for (const day of days) {
-      const at = paths.get(day.day) ?? -1;
-      if (at >= 0) values[at] = (values[at] ?? 0) + day[name];
-    }
-    return { name, values, total: sum(values), colour, folded: [] };
-  }).filter(({ total }) => total > 0);
+/** A line for each verdict. */
+export function linesOfDays(days: readonly MirrorDay[], bins: readonly number[]): Line[] {
+  return DAY_VERDICTS.map((name) => ({
+    name,
+    values: bins.map((bin) => days.reduce((sum, day) => sum + (day.day === bin ? day[name] : 0), 0)),
+  }));
 }

@@ -1,8 +1,7 @@
 import { useState } from "preact/hooks";
 import type { ComparedRow } from "../../../../mirror/report/shape.ts";
-import { differing, type FactName } from "../../components/record-facts.ts";
-import { FactsTable } from "../../components/record-facts-table.tsx";
-import { verdictInWords } from "../../components/record-verdict.ts";
+import { differing, type FactName, verdictInWords } from "../../components/compared.ts";
+import { FactsTable } from "../../components/facts-table.tsx";
 import { useFrame } from "../../frame.tsx";
 import { cellsOf, type DiffCells, keyOf } from "./diff-cells.ts";
 

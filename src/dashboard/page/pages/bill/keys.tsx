@@ -2,7 +2,7 @@ import { dollars } from "../../../../core/units.ts";
 import { consoleFigures } from "../../../../limits/format.ts";
 import type { KeyReport } from "../../../../mirror/report/shape.ts";
 import type { KeysProblem } from "../../../api.ts";
-import { factorInWords } from "../../components/record-facts-table.tsx";
+import { factorInWords } from "../../components/compared.ts";
 import { type Column, Table } from "../../components/table.tsx";
 import { agoInWords, dayOf } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";

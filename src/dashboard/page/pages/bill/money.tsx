@@ -1,6 +1,6 @@
 import { costInWords, dollars, exact } from "../../../../core/units.ts";
 import type { MirrorReport, ModelFactor, ToolMoney } from "../../../../mirror/report/shape.ts";
-import { factorInWords } from "../../components/record-facts-table.tsx";
+import { factorInWords } from "../../components/compared.ts";
 import { type Column, Table } from "../../components/table.tsx";
 import { Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";

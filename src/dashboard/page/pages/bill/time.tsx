@@ -3,12 +3,8 @@ import { exact } from "../../../../core/units.ts";
 import type { MirrorReport } from "../../../../mirror/report/shape.ts";
 import type { MirrorDay } from "../../../api.ts";
 import { Chart } from "../../components/chart.tsx";
-import type { Layer } from "../../components/chart-stack.ts";
-import { Swatch } from "../../components/chart-swatch.tsx";
 import { useFrame } from "../../frame.tsx";
-import { binWords, ownZone } from "../usage/usage-labels.ts";
-import { UsageNumbers } from "../usage/usage-numbers.tsx";
-import { DAY_VERDICTS, type DayVerdict, daysOf, layersOfDays } from "./days.ts";
+import { DAY_VERDICTS, type DayVerdict, daysOf, linesOfDays } from "./days.ts";
 
 /** Of the chart's height: a foreign row must not vanish beside hundreds that matched. */
 const LEAST = 0.025;
@@ -48,47 +44,26 @@ function GatewayTime({
   readonly days: readonly MirrorDay[];
   readonly gateway: string | null;
 }) {
-  const { t, language, clock } = useFrame();
+  const { t, clock } = useFrame();
   const bins = useMemo(() => daysOf(days, clock()), [days, clock]);
-  const layers = useMemo(() => layersOfDays(days, bins), [days, bins]);
-  const words = useMemo(() => binWords(bins, "day", language, ownZone()), [bins, language]);
-  const nameOf = ({ name }: Layer) => t(`bill.day.${verdictOf(name)}`);
+  const lines = useMemo(() => linesOfDays(days, bins), [days, bins]);
   return (
     <div class="body stack">
       {gateway === null ? null : <h3>{gateway}</h3>}
-      {layers.length === 0 ? (
+      {days.length === 0 ? (
         <p class="muted">{t("bill.time.empty")}</p>
       ) : (
-        <>
-          <Chart
-            count={bins.length}
-            layers={layers}
-            chosen={null}
-            label={t("bill.time.label")}
-            tick={words.tick}
-            title={words.title}
-            amount={exact}
-            nameOf={nameOf}
-            paint={paintOf}
-            least={LEAST}
-            total={t("bill.time.total")}
-            onChoose={null}
-          />
-          <ul class="legend">
-            {layers.map((layer) => (
-              <li key={layer.name}>
-                <Swatch paint={paintOf(layer)} /> {nameOf(layer)} {exact(layer.total)}
-              </li>
-            ))}
-          </ul>
-          <UsageNumbers
-            layers={layers}
-            count={bins.length}
-            title={words.title}
-            amount={exact}
-            nameOf={nameOf}
-          />
-        </>
+        <Chart
+          label={t("bill.time.label")}
+          bins={bins}
+          bin="day"
+          lines={lines}
+          nameOf={(name) => t(`bill.day.${verdictOf(name)}`)}
+          amount={exact}
+          paintOf={paintOf}
+          least={LEAST}
+          hasLegend
+        />
       )}
     </div>
   );
@@ -98,6 +73,6 @@ function verdictOf(name: string | null): DayVerdict {
   return DAY_VERDICTS.find((verdict) => verdict === name) ?? "other";
 }
 
-function paintOf({ name }: Layer): string {
+function paintOf(name: string | null): string {
   return `--verdict-${verdictOf(name).replace("_", "-")}`;
 }

@@ -1,0 +1,84 @@
+import { costInWords, duration, exact } from "../../../../core/units.ts";
+import { findMetering, isBilledLater } from "../../../../metering/protocols.ts";
+import { short } from "../../../../usage/reports/format.ts";
+import type { By, ShownRecord, UsageChart, UsageSeries, UsageSums } from "../../../api.ts";
+import type { Line } from "../../components/chart-layers.ts";
+import { clockInWords, dayOf } from "../../format.ts";
+import type { Translate } from "../../messages/messages.ts";
+import type { Span } from "./period.ts";
+import type { Measure, Outcome } from "./view.ts";
+
+export function nameInWords(name: string | null, by: By, t: Translate): string {
+  return name === null || name === "" ? t(`usage.nameless.${by}`) : name;
+}
+
+/** The second number is how many requests the value lacks, because their cost is unknown. */
+export function amountIn(measure: Measure): (value: number, unknown?: number) => string {
+  return measure === "money" ? costInWords : measure === "tokens" ? short : exact;
+}
+
+/** What a chart draws: a line for each name. */
+export function linesOf({ series, others }: UsageChart, measure: Measure): Line[] {
+  const lineOf = (one: UsageSeries): Line => ({
+    name: one.name,
+    values: valuesIn(one, measure),
+    ...(measure === "money" ? { unknown: one.unknown_cost } : {}),
+  });
+  const lines = series.map(lineOf);
+  return others === null ? lines : [...lines, { ...lineOf(others), folded: others.names }];
+}
+
+function valuesIn(series: UsageSeries, measure: Measure): readonly number[] {
+  if (measure === "money") return series.cost_microdollars;
+  return measure === "tokens" ? series.tokens : series.requests;
+}
+
+/** How many of the requests that were not refused here failed; null: there were none. */
+export function errorRate({ failed, interrupted, requests, refused }: UsageSums): number | null {
+  const sent = requests - refused;
+  return sent <= 0 ? null : (failed + interrupted) / sent;
+}
+
+/** +12 %, -3 %; null: there was nothing before, or nothing changed that one could see. */
+export function changeInWords(now: number, before: number): string | null {
+  if (before === 0) return null;
+  const change = Math.round((now / before - 1) * 100);
+  return `${change > 0 ? "+" : ""}${exact(change)}%`;
+}
+
+/** 2026-11-03 14:00:00 – 15:00:00 */
+export function barTitle({ since, until }: Span): string {
+  const isOneDay = dayOf(since) === dayOf(until - 1);
+  const end = isOneDay ? clockInWords(until) : `${dayOf(until)} ${clockInWords(until)}`;
+  return `${dayOf(since)} ${clockInWords(since)} – ${end}`;
+}
+
+/** null: it has not ended. An answer that is an error is a failure, whoever made it. */
+export function outcomeOf({ end, status }: Pick<ShownRecord, "end" | "status">): Outcome | null {
+  if (end === "complete") return status !== null && status >= 400 ? "failed" : "complete";
+  return end === "gateway-failed" ? "failed" : end;
+}
+
+/** failed (401), refused (rate-limited), complete ×20 */
+export function outcomeInWords(record: ShownRecord, t: Translate): string {
+  const outcome = outcomeOf(record);
+  if (outcome === null) return t("outcome.running");
+  const detail = outcome === "failed" && (record.status ?? 0) >= 400 ? record.status : record.refusal;
+  const times = record.requests === 1 ? "" : ` ×${exact(record.requests)}`;
+  return `${t(`outcome.${outcome}`)}${detail === null ? "" : ` (${detail})`}${times}`;
+}
+
+/** Whether there is nothing to pay for, as for a list of models. */
+export function isFree({ end, method, endpoint }: ShownRecord): boolean {
+  return end === "refused" || (findMetering(method, endpoint) === null && !isBilledLater(method, endpoint));
+}
+
+/** Unknown is not zero, and where nothing is paid for there is nothing to know. */
+export function costOf(record: ShownRecord, microdollars: number | null): string {
+  return microdollars === null && isFree(record) ? "–" : costInWords(microdollars);
+}
+
+/** How long after its beginning something happened. Clocks are set, even during a request. */
+export function sinceBegin({ started_at: began }: ShownRecord, at: number | null): string {
+  return at === null ? "–" : duration(Math.max(0, at - began));
+}
