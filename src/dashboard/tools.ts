@@ -104,11 +104,7 @@ export async function listTools({
 }
 
 /** Throws an HttpError if there is no such tool. */
-export async function readTool(
-  name: string,
-  deps: ToolsDeps,
-  ask: Ask,
-): Promise<ToolAnswer> {
+export async function readTool(name: string, deps: ToolsDeps, ask: Ask): Promise<ToolAnswer> {
   const { paths, snapshot, isSandbox, controls, clock } = deps;
   requireTool(deps, name);
   const uses = readTokenUses(paths.tokenUses);

@@ -72,7 +72,7 @@ export async function prepareActions(scene: DashboardSetup, page: Page): Promise
     status,
     async open(hash = "#/tools?tool=agent") {
       // What an earlier case left open is none of this one's.
-      if ((await dialog.count()) > 0) await this.close();
+      if ((await dialog.count()) > 0) await page.keyboard.press("Escape");
       await begin();
       await page.goto(`${scene.origin}/${hash}`);
       await page.locator("main h1").waitFor();

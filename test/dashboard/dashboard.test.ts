@@ -126,7 +126,6 @@ function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {})
     status: async () => ({ tools: [], machine: {}, uptime_s: 0 }),
     mirror: NO_MIRROR,
     usage: { ask: unreadable },
-    controls: () => ({ sessions: () => [] }),
     inFlight: new InFlight(),
     controls: () => ({ sessions: () => [] }),
     peers: new PeerLookup(new Connections()),

@@ -5,8 +5,9 @@ import t, { type Test } from "tap";
 import { dayName, MINUTE_MS } from "../../src/core/units.ts";
 import { type Outlook, readOutlook, runningSessions } from "../../src/dashboard/outlook.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
+import type { Ask } from "../../src/usage/index/indexer.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { finish } from "../../src/usage/reports/report.ts";
+import { answerQuestion, type QuestionName } from "../../src/usage/reports/questions.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
 
@@ -18,19 +19,20 @@ function sent(minutesAgo: number, given: Partial<UsageRecord>): UsageRecord {
   return record(number, { started_at: NOW - minutesAgo * MINUTE_MS, cost_microdollars: 100, ...given });
 }
 
-function read(t: Test, records: readonly UsageRecord[]): Outlook {
+async function read(t: Test, records: readonly UsageRecord[]): Promise<Outlook> {
   const folder = mkdtempSync(join(tmpdir(), "kb-outlook-"));
   const { db, close } = openIndexForReading(makeIndex(folder, records));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const ask = (async (name: QuestionName, ...values: unknown[]) => answerQuestion(db, name, values)) as Ask;
   try {
-    return finish(readOutlook(db, NOW));
+    return await readOutlook(ask, NOW);
   } finally {
     close();
   }
 }
 
 t.test("a session is shown for ten minutes after its last request, with all that it used", async (t) => {
-  const { sessions } = read(t, [
+  const { sessions } = await read(t, [
     sent(25 * 60, { session: "long" }),
     sent(120, { session: "long" }),
     sent(9, { session: "long", project: "/home/me/app", branch: "main" }),
@@ -45,7 +47,7 @@ t.test("a session is shown for ten minutes after its last request, with all that
 });
 
 t.test("processes of one token are the one session in which limits count them", async (t) => {
-  const { sessions } = read(t, [
+  const { sessions } = await read(t, [
     sent(300, { session: "process-1", token: "laptop" }),
     sent(2, { session: "process-2", token: "laptop" }),
     sent(1, { session: null, token: "laptop" }),
@@ -57,16 +59,18 @@ t.test("processes of one token are the one session in which limits count them", 
   ]);
 });
 
-t.test("a session whose first request is in flight comes first, and one that was stopped is marked", (t) => {
-  const { sessions } = read(t, [sent(1, { session: "logged" })]);
-  const call = (session: string) => ({ tool: "codex", session });
-  const stopped = { ...call("logged"), running: 0, stopped: true, limits: [] };
-  t.match(runningSessions(sessions, [call("new"), call("logged"), call("new")], [stopped]), [
-    { session: "new", requests: 0, last_at: null, stopped: false },
-    { session: "logged", requests: 1, stopped: true },
-  ]);
-  t.end();
-});
+t.test(
+  "a session whose first request is in flight comes first, and one that was stopped is marked",
+  async (t) => {
+    const { sessions } = await read(t, [sent(1, { session: "logged" })]);
+    const call = (session: string) => ({ tool: "codex", session });
+    const stopped = { ...call("logged"), running: 0, stopped: true, limits: [] };
+    t.match(runningSessions(sessions, [call("new"), call("logged"), call("new")], [stopped]), [
+      { session: "new", requests: 0, last_at: null, stopped: false },
+      { session: "logged", requests: 1, stopped: true },
+    ]);
+  },
+);
 
 t.test("a gateway's first byte is the median from when its last requests were sent", async (t) => {
   const took = (gateway: string, ms: number, given: Partial<UsageRecord> = {}) => {
@@ -75,7 +79,7 @@ t.test("a gateway's first byte is the median from when its last requests were se
     return sent(minutesAgo, { gateway, sent_at: sentAt, first_byte_at: sentAt + ms, ...given });
   };
   const refused = { end: "refused", refusal: "rate-limited", sent_at: null, first_byte_at: null } as const;
-  const { firstBytes } = read(t, [
+  const { firstBytes } = await read(t, [
     took("main", 100),
     took("main", 300, { waited_ms: 20_000 }),
     took("main", 200),

@@ -112,33 +112,40 @@ t.test("a stream from yesterday keeps its one record through midnight, gzip and 
   t.strictSame(indexFaults(it.index), []);
 });
 
-t.test("a question is answered with everything that was appended before, also while the index is built", async (t) => {
-  const it = startLog(t, newFolder(t), 2 * DAY, setClock(NOON));
-  const { journal } = it.usage;
-  const selection = everythingIn({ since: NOON - DAY, until: NOON + DAY });
-  const newest = { before: null, after: null };
-  const listed = async () => (await it.usage.ask("page", selection, newest, 500)).records.map(({ id }) => id);
-  const ids: string[] = [];
-  for (let number = 0; number < 300; number += 1) {
-    const one = opening();
-    await journal.open(one);
-    journal.close(one.id, closing());
-    ids.push(one.id);
-  }
-  ids.sort();
-  t.same(await listed(), ids.toReversed());
-  const [, during] = await Promise.all([it.usage.rebuild(), listed()]);
-  t.same(during, ids.toReversed());
-  const [record, missing] = [await it.usage.ask("record", ids[7] ?? ""), await it.usage.ask("record", "x")];
-  t.match(record, { record: { id: ids[7], end: "complete" }, attempts: [] });
-  t.equal(missing, null);
-  t.same((await it.usage.ask("chart", { selection, unit: "day", by: "tool" }, NOON))?.total.sums.requests, 300);
+t.test(
+  "a question is answered with everything that was appended before, also while the index is built",
+  async (t) => {
+    const it = startLog(t, newFolder(t), 2 * DAY, setClock(NOON));
+    const { journal } = it.usage;
+    const selection = everythingIn({ since: NOON - DAY, until: NOON + DAY });
+    const newest = { before: null, after: null };
+    const listed = async () =>
+      (await it.usage.ask("page", selection, newest, 500)).records.map(({ id }) => id);
+    const ids: string[] = [];
+    for (let number = 0; number < 300; number += 1) {
+      const one = opening();
+      await journal.open(one);
+      journal.close(one.id, closing());
+      ids.push(one.id);
+    }
+    ids.sort();
+    t.same(await listed(), ids.toReversed());
+    const [, during] = await Promise.all([it.usage.rebuild(), listed()]);
+    t.same(during, ids.toReversed());
+    const [record, missing] = [await it.usage.ask("record", ids[7] ?? ""), await it.usage.ask("record", "x")];
+    t.match(record, { record: { id: ids[7], end: "complete" }, attempts: [] });
+    t.equal(missing, null);
+    t.same(
+      (await it.usage.ask("chart", { selection, unit: "day", by: "tool" }, NOON))?.total.sums.requests,
+      300,
+    );
 
-  const waiting = t.rejects(it.usage.ask("today", NOON), IndexError);
-  await it.usage.stop();
-  await waiting;
-  await t.rejects(it.usage.ask("today", NOON), IndexError, "nothing is read once it is stopped");
-});
+    const waiting = t.rejects(it.usage.ask("today", NOON), IndexError);
+    await it.usage.stop();
+    await waiting;
+    await t.rejects(it.usage.ask("today", NOON), IndexError, "nothing is read once it is stopped");
+  },
+);
 
 t.test("what counts against a quota outlives the days it was spent on", async (t) => {
   const state = newFolder(t);

@@ -93,12 +93,7 @@ export function readToday(db: Database, now: number): TodayUsage {
 }
 
 /** Only sums: no intervals, no first bytes. */
-function totalsOf(
-  db: Database,
-  filter: Selection,
-  by: readonly SelectedName[],
-  now: number,
-): Usage {
+function totalsOf(db: Database, filter: Selection, by: readonly SelectedName[], now: number): Usage {
   const range = splitPeriod(wholeExtent(db), filter.period, now);
   const intervals = [{ name: "", ...range.outer }];
   return addUp(db, { filter, range, by, intervals, rowPerInterval: false, firstBytes: "none" });

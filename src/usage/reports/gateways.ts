@@ -46,10 +46,7 @@ const RECENT_REQUESTS = 50;
 const SEARCHED_REQUESTS = 1000;
 
 /** Of this machine. Gateways without a first byte in the last day are left out. */
-export function readFirstBytes(
-  db: Database.Database,
-  now: number,
-): GatewayFirstByte[] {
+export function readFirstBytes(db: Database.Database, now: number): GatewayFirstByte[] {
   const since = now - DAY_MS;
   const gateways = db
     .prepare(

@@ -12,11 +12,7 @@ export interface OtherModel {
 }
 
 /** The most frequent first. Whether two names mean the same model is decided by metering/same-model.ts. */
-export function countOtherModels(
-  db: Database,
-  filter: Filter,
-  range: Range,
-): OtherModel[] {
+export function countOtherModels(db: Database, filter: Filter, range: Range): OtherModel[] {
   const found = new Map<string, OtherModel>();
   const add = (rows: unknown[]) => {
     for (const [tool, asked, answered, requests] of rows as [string, string, string, number][]) {

@@ -54,10 +54,7 @@ export interface SessionsQuery {
 }
 
 /** With all their requests, the last one first. */
-export function readSessions(
-  db: Database,
-  { since, tools, projects }: SessionsQuery,
-): SessionRow[] {
+export function readSessions(db: Database, { since, tools, projects }: SessionsQuery): SessionRow[] {
   // A shared session is a day's.
   const period = { since: since === null ? null : startOfDay(since), until: null };
   const [from, before] = idRange(period);

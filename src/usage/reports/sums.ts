@@ -219,11 +219,7 @@ export function hasFewRecords(db: Database, filter: Filter | Selection): boolean
   return count <= MAX_EXACT;
 }
 
-function addFirstBytes(
-  db: Database,
-  { filter, by, intervals }: SumsQuery,
-  rows: Rows,
-): void {
+function addFirstBytes(db: Database, { filter, by, intervals }: SumsQuery, rows: Rows): void {
   const { sql, values } = buildConditions(filter, "records");
   const statement = db
     .prepare(

@@ -51,11 +51,7 @@ const ACTIVE_DAYS = 14;
 const SEARCHED_DAYS = 60;
 
 /** @param filter its period does not matter */
-export function compareToday(
-  db: Database,
-  filter: Filter,
-  now: number,
-): TodayComparison {
+export function compareToday(db: Database, filter: Filter, now: number): TodayComparison {
   const since = startOfDay(now);
   const sums = totalIn(db, filter, { since, until: now + 1 }, now).total.sums;
   return {
@@ -71,11 +67,7 @@ export function emptyComparison(now: number): TodayComparison {
   return { today: { since: startOfDay(now), until: now, ...nothing }, usual: null, forecast: null };
 }
 
-function usualUntilNow(
-  db: Database,
-  filter: Filter,
-  now: number,
-): TodayComparison["usual"] {
+function usualUntilNow(db: Database, filter: Filter, now: number): TodayComparison["usual"] {
   const extent = extentOf(db, filter);
   if (extent.to === 0) return null;
   const firstDay = startOfDay(extent.from * QUARTER_MS);
@@ -95,12 +87,7 @@ function usualUntilNow(
   };
 }
 
-function forecast(
-  db: Database,
-  filter: Filter,
-  spentToday: number,
-  now: number,
-): Forecast | null {
+function forecast(db: Database, filter: Filter, spentToday: number, now: number): Forecast | null {
   const today = startOfDay(now);
   const from = quarterOf(startOfDay(daysBefore(now, SEARCHED_DAYS)));
   const days = listIntervals("day", { from, to: quarterOf(today) });

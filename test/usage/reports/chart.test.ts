@@ -353,14 +353,14 @@ t.test(
         now,
       );
       const drawn = readChart(
-          db,
-          {
-            selection: select({ period: { since: change - 3 * DAY, until: null } }),
-            unit: "day",
-            by: "tool",
-          },
-          now,
-        );
+        db,
+        {
+          selection: select({ period: { since: change - 3 * DAY, until: null } }),
+          unit: "day",
+          by: "tool",
+        },
+        now,
+      );
       t.same(
         drawn?.intervals.flatMap((day, at) => {
           const sums = drawn.total.parts.get(at);
