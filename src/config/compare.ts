@@ -46,6 +46,8 @@ function compareTools(before: Tool | undefined, after: Tool): Change {
     isWithin(after.expires, before.expires) &&
     (before.enabled || !after.enabled) &&
     areWithin(after.limits, before.limits) &&
+    holdsAsMuch("tokens", after, before) &&
+    holdsAsMuch("spend", after, before) &&
     areTokensWithin(after, before);
   if (!narrowed) return "widens";
   return isDeepStrictEqual(before, after) ? "keeps" : "narrows";
@@ -76,6 +78,21 @@ function areWithin(limits: Limits, most: Limits): boolean {
 /** Further limits only narrow. One of another period does not stand for one that is gone. */
 function ratesWithin(rates: readonly Rate[], most: readonly Rate[]): boolean {
   return most.every((old) => rates.some(({ per, max }) => per === old.per && max <= old.max));
+}
+
+/**
+ * A request holds no more than the smallest limit of a kind, also of the limits beside it. With a small one per second, a new
+ * request is let in each second while the others still hold almost nothing, and together they exceed those limits.
+ */
+function holdsAsMuch(kind: "tokens" | "spend", { limits }: Tool, before: Tool): boolean {
+  const beside = [
+    before.limits.session?.[kind] ?? null,
+    kind === "spend" ? before.quota : null,
+    ...before.limits[kind].map(({ per, max }) => (per === "second" ? null : max)),
+  ].filter((max) => max !== null);
+  if (beside.length === 0) return true;
+  const smallest = Math.min(...beside, ...before.limits[kind].map(({ max }) => max));
+  return limits[kind].every(({ per, max }) => per !== "second" || max >= smallest);
 }
 
 function sessionsWithin(limits: SessionLimits | null, most: SessionLimits | null): boolean {

@@ -42,6 +42,10 @@ const CHANGES = {
   narrows: [
     ["a lower limit", (text: string) => text.replace("$5/day", "$4/day")],
     ["one more limit", (text: string) => text.replace("$60/month]", "$60/month, $1/hour]")],
+    [
+      "a limit where there was none",
+      (text: string) => text.replace("concurrent: 4", "concurrent: 4, tokens: 10/second"),
+    ],
     ["fewer at once", (text: string) => text.replace("concurrent: 4", "concurrent: 1")],
     ["a lower session limit", (text: string) => text.replace("spend: $2 }", "spend: $1, requests: 5 }")],
     ["a lower quota", (text: string) => text.replace("$100", "$99")],
@@ -74,6 +78,10 @@ const CHANGES = {
     ],
     ["a tool more", (text: string) => `${text}  third: {}\n`],
     ["another gateway", (text: string) => text.replace("gateway.example.com", "other.example.com")],
+    [
+      "one so small that requests hold little of the others",
+      (text: string) => text.replace("$60/month]", "$60/month, $0.01/second]"),
+    ],
     ["no leak alarm", (text: string) => text.replace("quota", "keys_elsewhere: true\n    quota")],
   ],
 } as const;
