@@ -84,9 +84,10 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ["use/write.ts", "remove {named(changed)}?", "no", ["use"]],
   ["use/write.ts", "write this to {named(files)}?", "yes", ["use"]],
   ["ui/prompts.ts", "question", "byDefault", []],
+  ["ui/prompts.ts", "question", "byDefault", []],
 ];
 
-const CALL = /\b(?:confirm|agrees)\(\s*(`[^`]*`|"[^"]*"|question),\s*(action[^)]*|[^,)]+)/g;
+const CALL = /\b(?:confirm|agrees|askYesOrNo)\(\s*(`[^`]*`|"[^"]*"|question),\s*(action[^)]*|[^,)]+)/g;
 
 /** A string or a template of the source, without its quotes and dollar signs. */
 function bare(source: string): string {
