@@ -113,8 +113,6 @@ function Browsers({ browsers, onClose }: BrowsersProps) {
       keyOf={({ name }) => name}
       columns={[
         { id: "name", title: t("bookmark.name"), cell: ({ name }) => name },
-        { id: "key", title: t("bookmark.key"), cell: ({ fingerprint }) => <code>{fingerprint}</code> },
-        { id: "made", title: t("bookmark.made"), cell: ({ made_at }) => dayOf(made_at) },
         { id: "used", title: t("bookmark.used"), cell: ({ used_at }) => dayOf(used_at) },
         {
           id: "revoke",
@@ -126,6 +124,8 @@ function Browsers({ browsers, onClose }: BrowsersProps) {
             </button>
           ),
         },
+        { id: "key", title: t("bookmark.key"), cell: ({ fingerprint }) => <code>{fingerprint}</code> },
+        { id: "made", title: t("bookmark.made"), cell: ({ made_at }) => dayOf(made_at) },
       ]}
     />
   );
