@@ -508,11 +508,14 @@ t.test("each command about remembered browsers works where it is printed", inLin
   const name = { kind: "remember-browser", name: "desk", public_key: (await browserDouble()).publicKey };
   const taken = failureOf(await page.post("/api/plan", name));
   t.match(await command(t, home, advised(t, taken, advice.revokeBrowser("desk"))), { code: 0 });
-  const listed = await command(t, home, advice.browsers().split(" ").slice(1));
+  for (let more = 1; more < 20; more += 1) await remember(`b${more}`, await browserDouble());
+  const full = failureOf(await page.post("/api/plan", name));
+  const listed = await command(t, home, advised(t, full, advice.browsers()));
   t.match(listed.stdout, /^name +key +made +last use +opens\nlaptop {2}[\da-f]{4}/);
+  t.equal(listed.stdout.trimEnd().split("\n").length, 21);
   t.notMatch(listed.stdout, /desk/);
   const json = await command(t, home, ["open", "--list", "--json"]);
-  t.match(JSON.parse(json.stdout), { browsers: [{ name: "laptop" }], why: null });
+  t.match(JSON.parse(json.stdout), { browsers: [{ name: "laptop" }, { name: "b1" }], why: null });
   t.match(await command(t, home, ["open", "--revoke", "desk"]), {
     code: 1,
     stderr: /there is no remembered browser called desk/,
