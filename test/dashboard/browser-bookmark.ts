@@ -57,7 +57,9 @@ export async function opensByBookmark(t: Test, scene: DashboardSetup, watch: Wat
   await back.getByRole("heading", { name: "The session has ended" }).waitFor();
   await back.goto("about:blank");
   await back.goto(bookmark);
-  await back.getByText("this browser is not remembered, or not any more").waitFor();
+  const notice = back.locator(".notice", { hasText: "It says:" });
+  await notice.waitFor();
+  t.match(await notice.innerText(), /This page needs a session[\s\S]*not remembered, or not any more/);
   t.equal(await back.locator("main code").first().innerText(), "keybearer open");
   t.equal(await back.evaluate("sessionStorage.length"), 0);
   await back.context().close();

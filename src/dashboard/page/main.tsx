@@ -30,8 +30,8 @@ function start(root: HTMLElement): void {
   };
   void begin();
   const goOn = async () => {
-    await openByBookmark(client, session);
-    if (session.token() !== null) await live.open(null);
+    const said = await openByBookmark(client, session);
+    if (session.token() !== null || said !== null) await live.open(null, said);
   };
   // Once: a tab that the browser has restored has the token of a session that is over.
   const unsubscribe = live.subscribe(() => {

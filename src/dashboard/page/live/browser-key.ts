@@ -14,6 +14,8 @@ const CURVE = { name: "ECDSA", namedCurve: "P-256" };
 const DATABASE = "keybearer";
 const STORE = "keys";
 const IN_USE = "browser";
+const ATTEMPTS = 5;
+const RETRY_MS = 1000;
 
 /** Throws where this browser cannot keep a key. The one in use stays in use. */
 export async function makeBrowserKey(): Promise<BrowserKey> {
@@ -38,16 +40,26 @@ export async function openByBookmark(client: Client, session: Session): Promise<
   // A browser that forbids storage was never remembered.
   const key = await readBrowserKey().catch(() => null);
   if (key === null) return null;
-  try {
-    const { challenge } = await client.challenge(key.publicKey);
-    const text = new TextEncoder().encode(signedText(location.origin, challenge));
-    const signature = await crypto.subtle.sign({ name: "ECDSA", hash: "SHA-256" }, key.privateKey, text);
-    const proof = { public_key: key.publicKey, challenge, signature: base64url(signature) };
-    session.keep((await client.prove(proof)).token);
-    return null;
-  } catch (error) {
-    return error instanceof Failed && error.kind === "gone" ? null : wordsOf(error);
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      session.keep(await exchange(client, key));
+      return null;
+    } catch (error) {
+      // A connection can break while keybearer restarts.
+      const isGone = error instanceof Failed && error.kind === "gone";
+      if (!isGone || attempt === ATTEMPTS) return wordsOf(error);
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
   }
+}
+
+/** Signs a new challenge. Returns the token of a session. */
+async function exchange(client: Client, { publicKey, privateKey }: BrowserKey): Promise<string> {
+  const { challenge } = await client.challenge(publicKey);
+  const text = new TextEncoder().encode(signedText(location.origin, challenge));
+  const signature = await crypto.subtle.sign({ name: "ECDSA", hash: "SHA-256" }, privateKey, text);
+  const { token } = await client.prove({ public_key: publicKey, challenge, signature: base64url(signature) });
+  return token;
 }
 
 async function keep(key: BrowserKey, name: string): Promise<void> {
