@@ -32,6 +32,8 @@ const MAX_WAITING_WRITES = 3000;
 const MAX_WAITING_MS = MINUTE_MS;
 /** A thread without work ends after this time, so that an idle daemon stays small. To start one takes 80 ms of CPU. */
 const IDLE_MS = 5000;
+/** An open page asks again every 15 s. */
+const IDLE_AFTER_QUESTION_MS = 20_000;
 /** How long after a failure no new thread is started. */
 const AFTER_FAILURE_MS = 10_000;
 
@@ -121,7 +123,7 @@ export class Indexer {
       throw new IndexError("busy", this.#waitingFor ?? "keybearer is stopping");
     } finally {
       this.#questions -= 1;
-      this.#endThreadWhenIdle();
+      this.#endThreadWhenIdle(IDLE_AFTER_QUESTION_MS);
     }
   };
 
@@ -153,7 +155,7 @@ export class Indexer {
       return isDone;
     } finally {
       this.#runs -= 1;
-      this.#endThreadWhenIdle();
+      this.#endThreadWhenIdle(IDLE_MS);
     }
   }
 
@@ -204,13 +206,13 @@ export class Indexer {
   }
 
   /** Not while lines wait for it: a tool is in use, and the next run comes within a minute. */
-  #endThreadWhenIdle(): void {
+  #endThreadWhenIdle(idleMs: number): void {
     if (this.#runs + this.#questions > 0) return;
     clearTimeout(this.#idle);
     this.#idle = setTimeout(() => {
       if (this.#timer === undefined) this.#endThread();
-      else this.#endThreadWhenIdle();
-    }, IDLE_MS).unref();
+      else this.#endThreadWhenIdle(idleMs);
+    }, idleMs).unref();
   }
 
   #endThread(): void {
