@@ -15,6 +15,7 @@ const NARROW = { width: 390, height: 844 };
 export async function staysText(t: Test, scene: DashboardSetup, page: Page): Promise<void> {
   const name = `  "${MARKUP.replaceAll('"', "'")}": { gateway: main, key: k }`;
   await scene.under().save(scene.config.replace("tools:", `tools:\n${name}`));
+  await show(page, "overview");
   await page.getByText("config.yaml has problems").waitFor();
   t.ok((await page.locator(".card pre, .card code").allInnerTexts()).join().includes("^"), "with the caret");
   const wanted = {
@@ -96,6 +97,8 @@ async function isAccessibleIn(t: Test, scene: DashboardSetup, watch: Watch, loca
   await page.locator(".records tbody tr a").first().click();
   await page.locator("dialog dl").first().waitFor();
   t.strictSame(await faultsOf(page), [], `a record, ${locale}`);
+  await page.keyboard.press("Escape");
+  await page.locator("dialog").waitFor({ state: "detached" });
   await show(page, "tools");
   await page.getByRole("rowheader").getByRole("link").first().click();
   await page.locator(".panel dl").first().waitFor();
