@@ -116,7 +116,7 @@ t.test("the page is small", async (t) => {
   const files = ["index.html", "main.js", "page.css"];
   const built = files.map((name) => readFileSync(join(ROOT, "dist", "dashboard", name)));
   const compressed = built.map((bytes) => gzipSync(bytes).length).reduce((a, b) => a + b);
-  t.ok(compressed < 150_000, `${compressed} bytes, compressed`);
+  t.ok(compressed < 120_000, `${compressed} bytes, compressed`);
   t.comment(`${compressed} bytes compressed, of ${built.reduce((sum, { length }) => sum + length, 0)}`);
   for (const bytes of built) t.notMatch(bytes.toString(), /sourceMappingURL/);
 });
