@@ -58,19 +58,12 @@ function columnsFor(time: number, t: Translate): readonly Column<Row>[] {
         </>
       ),
     },
-    { id: "project", title: t("overview.project"), cell: (row) => <Project row={row} /> },
-    { id: "model", title: t("overview.model"), cell: ({ calls }) => modelsOf(calls) },
+    { id: "stop", title: t("overview.stop"), cell: (row) => <Switch row={row} /> },
     {
       id: "in-flight",
       title: t("overview.in-flight"),
       isNumber: true,
       cell: ({ calls }) => <InFlight calls={calls} time={time} />,
-    },
-    {
-      id: "tokens",
-      title: t("overview.tokens-so-far"),
-      isNumber: true,
-      cell: ({ calls }) => <Tokens calls={calls} />,
     },
     {
       id: "cost",
@@ -79,12 +72,19 @@ function columnsFor(time: number, t: Translate): readonly Column<Row>[] {
       cell: ({ requests, cost_microdollars, unknown_cost }) =>
         requests === 0 ? "–" : costInWords(cost_microdollars, unknown_cost),
     },
+    { id: "model", title: t("overview.model"), cell: ({ calls }) => modelsOf(calls) },
+    {
+      id: "tokens",
+      title: t("overview.tokens-so-far"),
+      isNumber: true,
+      cell: ({ calls }) => <Tokens calls={calls} />,
+    },
     {
       id: "last",
       title: t("overview.last-request"),
       cell: ({ calls, last_at: last }) => agoInWords(calls.at(-1)?.started_at ?? last ?? time, time, t),
     },
-    { id: "stop", title: t("overview.stop"), cell: (row) => <Switch row={row} /> },
+    { id: "project", title: t("overview.project"), cell: (row) => <Project row={row} /> },
   ];
 }
 
