@@ -24,6 +24,7 @@ function attacksWith(session: string, code: string): readonly Attack[] {
     { name: "now", code: fetched("/api/now", bearer) },
     { name: "now-bare", code: fetched("/api/now", `mode: "no-cors", credentials: "include"`) },
     { name: "tools", code: fetched("/api/tools", bearer) },
+    { name: "tool", code: fetched("/api/tools/codex", bearer) },
     { name: "trade", code: fetched("/api/session", `${post}, body: ${body({ code })}`) },
     { name: "trade-cors", code: fetched("/api/session", `method: "POST", body: ${body({ code })}`) },
     {

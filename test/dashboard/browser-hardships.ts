@@ -33,6 +33,11 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
     t.equal(await page.locator("body :is(img, script, iframe, object, embed, base, form)").count(), 0);
     t.equal(await page.evaluate("window.ran"), undefined);
   }
+  await page.goto(
+    `${scene.origin}/#/tools?tool=${encodeURIComponent(MARKUP)}&q=${encodeURIComponent(MARKUP)}`,
+  );
+  await page.getByText(`There is no tool ${MARKUP}`).waitFor();
+  t.equal(await page.evaluate("window.ran"), undefined);
   await scene.under().save(scene.config);
   await page.getByText("config.yaml has problems").waitFor({ state: "detached" });
 }
@@ -176,10 +181,10 @@ export async function needsSession(
   }
   t.notMatch(page.url(), /code=/, "not even one that is worthless stays in the address");
   const statuses =
-    await page.evaluate(`Promise.all(["now", "events", "usage", "records", "csv", "tools", "mirror", "bill?month=2026-10"]
+    await page.evaluate(`Promise.all(["now", "events", "usage", "records", "csv", "tools", "tools/codex", "mirror", "bill?month=2026-10"]
     .map((name) => fetch("/api/" + name).then(({ status }) => status)))`);
-  t.strictSame(statuses, Array(8).fill(401), "without a token there is nothing");
-  await until("all is said", () => watch.complaints.length >= before + 9);
+  t.strictSame(statuses, Array(9).fill(401), "without a token there is nothing");
+  await until("all is said", () => watch.complaints.length >= before + 10);
   t.strictSame(
     watch.complaints.slice(before).filter((line) => !EXPECTED.test(line)),
     [],

@@ -11,6 +11,7 @@ import type {
   PlanAnswer,
   RecordAnswer,
   RecordsPage,
+  ToolAnswer,
   ToolsAnswer,
   UsageChart,
 } from "../../src/dashboard/api.ts";
@@ -65,6 +66,7 @@ const DATA = [
   "records",
   "csv",
   "tools",
+  "tools/codex",
   "models?tool=codex",
   "mirror",
   "bill?month=2026-10",
@@ -352,6 +354,22 @@ t.test("the log gives charts, pages, one record and a table", async (t) => {
     200,
     "before everything: empty",
   );
+});
+
+t.test("the page of a tool gets its settings, tokens and sessions", async (t) => {
+  const { paths, chat } = await start(t);
+  const { get } = await visit(paths.socket);
+  await (await chat("priced")).text();
+  await until("its session is in the log", async () => {
+    const { sessions } = (await get("/api/tools/codex")).json<ToolAnswer>();
+    return sessions[0]?.requests === 1;
+  });
+  const { settings, tokens, sessions } = (await get("/api/tools/codex")).json<ToolAnswer>();
+  t.strictSame(settings, { "limits.requests": "1000/minute" });
+  t.match(tokens, [{ name: hash.slice("sha256:".length).slice(0, 8), created: null, last_use: Number }]);
+  t.match(sessions, [{ session: /^\d{4}-\d\d-\d\d\//, running: 0, stopped: false, unknown_cost: 0 }]);
+  for (const tool of ["nobody", "__proto__", "a%2Fb"])
+    t.equal((await get(`/api/tools/${tool}`)).status, 404, tool);
 });
 
 t.test("a tool is disabled and enabled, and no answer contains a key or hash", async (t) => {

@@ -2,26 +2,11 @@ import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import { amountInWords } from "../../limits/format.ts";
 import type { Action } from "../actions/action.ts";
-import type { Field, Values } from "./components/form.tsx";
+import type { ActionForm } from "./action-form.ts";
 import type { Translate } from "./messages/messages.ts";
-
-/** What is asked first, for an action that needs it. */
-export interface ActionForm {
-  readonly title: string;
-  /** Given what is typed so far. */
-  readonly fields: (typed: Values) => readonly Field[];
-  /** What to type in a terminal instead; null: the page can do it. */
-  readonly command?: (typed: Values) => string | null;
-  /** null: nothing was changed. */
-  readonly actionFor: (values: Values) => Action | null;
-}
 
 /** Asks what is still to be asked, shows what the action would do, and does it once the person agrees. */
 export type Act = (asked: Action | ActionForm) => void;
-
-export function isForm(asked: Action | ActionForm): asked is ActionForm {
-  return "actionFor" in asked;
-}
 
 export const ActContext = createContext<Act | null>(null);
 

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Action } from "../actions/action.ts";
-import { ActContext, type ActionForm } from "./act.ts";
+import { ActContext } from "./act.ts";
+import type { ActionForm } from "./action-form.ts";
 import { ActionDialog } from "./components/action-dialog.tsx";
 import { CardsLine } from "./components/cards.tsx";
 import { Footer } from "./components/footer.tsx";

@@ -2,12 +2,13 @@ import { useEffect, useId, useState } from "preact/hooks";
 import { advice } from "../../../core/advice.ts";
 import type { Action } from "../../actions/action.ts";
 import type { PlanAnswer, RunAnswer } from "../../api.ts";
-import { type ActionForm, isForm, titleOf } from "../act.ts";
+import { titleOf } from "../act.ts";
+import { type ActionForm, isForm, type Values } from "../action-form.ts";
 import { useFrame } from "../frame.tsx";
 import { Failed, wordsOf } from "../live/failed.ts";
 import { Command } from "./copy.tsx";
 import { Dialog } from "./dialog.tsx";
-import { Form, type FormProblem, type Values } from "./form.tsx";
+import { Form, type FormProblem } from "./form.tsx";
 import { Text } from "./text.tsx";
 
 interface ActionDialogProps {

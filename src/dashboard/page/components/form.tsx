@@ -1,25 +1,7 @@
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import type { Field, Values } from "../action-form.ts";
 import { useFrame } from "../frame.tsx";
 import { Command } from "./copy.tsx";
-
-export type Values = Readonly<Record<string, string>>;
-
-export interface Field {
-  readonly name: string;
-  readonly label: string;
-  /** An example, or what an empty one means. */
-  readonly hint?: string;
-  readonly initial?: string;
-  /** One of these instead of a text; the first one unless `initial` names another. */
-  readonly choices?: readonly Choice[];
-  /** Why a text cannot be used; null: it can. The daemon checks all of them again. */
-  readonly check?: (text: string) => string | null;
-}
-
-export interface Choice {
-  readonly value: string;
-  readonly label: string;
-}
 
 export interface FormProblem {
   /** null: of no field, or of several. */

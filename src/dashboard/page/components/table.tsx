@@ -1,12 +1,10 @@
 import type { ComponentChildren } from "preact";
+import { type Sortable, sortRows } from "./sort-rows.ts";
 import { TableWrap } from "./table-wrap.tsx";
 
-export interface Column<Row> {
-  readonly id: string;
+export interface Column<Row> extends Sortable<Row> {
   readonly title: string;
   readonly cell: (row: Row) => ComponentChildren;
-  /** By what its rows are sorted; null comes last. Without it the column cannot be sorted. */
-  readonly sortBy?: (row: Row) => string | number | null;
   /** Right-aligned, and the first click on its head sorts the largest first. */
   readonly isNumber?: boolean;
 }
@@ -93,24 +91,4 @@ function Head<Row>({ column: { id, title, sortBy, isNumber }, sort, onSort }: He
 
 function linked(content: ComponentChildren, href: string | null): ComponentChildren {
   return href === null ? content : <a href={href}>{content}</a>;
-}
-
-/** A sort that the columns do not have, such as an old bookmark's, leaves the rows as they are. */
-export function sortRows<Row>(
-  rows: readonly Row[],
-  columns: readonly Column<Row>[],
-  sort: string | null,
-): readonly Row[] {
-  const isDown = sort?.startsWith("-") ?? false;
-  const sortBy = columns.find(({ id }) => id === (isDown ? sort?.slice(1) : sort))?.sortBy;
-  if (sortBy === undefined) return rows;
-  return rows.toSorted((a, b) => {
-    const [one, other] = [sortBy(a), sortBy(b)];
-    if (one === null || other === null) return Number(one === null) - Number(other === null);
-    const order =
-      typeof one === "number" && typeof other === "number"
-        ? one - other
-        : String(one).localeCompare(String(other), undefined, { numeric: true });
-    return isDown ? -order : order;
-  });
 }

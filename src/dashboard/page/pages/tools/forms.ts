@@ -4,8 +4,7 @@ import { advice } from "../../../../core/advice.ts";
 import type { Kind } from "../../../../limits/counters.ts";
 import { amountToType } from "../../../../limits/format.ts";
 import type { ToolAnswer, ToolSettings, ToolsAnswer } from "../../../api.ts";
-import type { ActionForm } from "../../act.ts";
-import type { Choice, Field, Values } from "../../components/form.tsx";
+import type { ActionForm, Choice, Field, Values } from "../../action-form.ts";
 import { readAmount } from "../../limit-amount.ts";
 import type { Translate } from "../../messages/messages.ts";
 

@@ -3,6 +3,7 @@ import { costInWords, exact } from "../../../../core/units.ts";
 import { statusFigures } from "../../../../limits/format.ts";
 import type { DaySums, ToolAnswer, ToolSession, ToolSettings, ToolsAnswer, ToolToken } from "../../../api.ts";
 import { useAct } from "../../act.ts";
+import { Command } from "../../components/copy.tsx";
 import { Gauge } from "../../components/gauge.tsx";
 import { Table } from "../../components/table.tsx";
 import { agoInWords, momentInWords } from "../../format.ts";
@@ -56,7 +57,13 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
           </a>
         </div>
         {why === null ? null : <p class="small">{why}</p>}
-        {next === null ? null : <p class="small next">{next}</p>}
+        {next === null ? null : next.startsWith("keybearer ") ? (
+          <p>
+            <Command text={next} />
+          </p>
+        ) : (
+          <p class="small next">{next}</p>
+        )}
       </div>
       {answer.sandbox ? null : (
         <div class="row">
