@@ -177,10 +177,11 @@ async function figures(t: Test, { page, chat, under }: Scene): Promise<void> {
   t.match(await figure("cost today"), /\$0\.0\d+.*\n+there is no earlier day/);
   t.match(await figure("in flight"), /\n0/);
   await page.reload();
-  const chart = page.getByRole("listbox", { name: "Cost of the last 24 hours, by tool" });
-  await chart.focus();
-  await page.keyboard.press("End");
-  t.match(await chart.getByRole("option").textContent(), /: \$0\.0\d+.*; writer \$0\.0/);
+  const cost = page.locator(".last-day");
+  await cost.getByRole("img", { name: "Cost of the last 24 hours, by tool" }).waitFor();
+  await cost.locator("summary").click();
+  t.match(await cost.locator("thead").innerText(), /writer/);
+  t.match(await cost.locator("tbody tr").last().innerText(), /\$0\.0\d/);
 }
 
 /** Types the six digits that `keybearer confirm` would print for the newest action. */

@@ -177,11 +177,11 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
   await openTool();
   const state = (name: string) => page.locator(`main .state[data-state=${name}]`).waitFor();
   const dialog = page.getByRole("dialog");
-  await page.getByRole("button", { name: "disable" }).click();
+  await page.getByRole("button", { name: "disable", exact: true }).click();
   await dialog.getByText("enabled: false").waitFor();
   await dialog.getByRole("button", { name: "close" }).click();
   await chat();
-  await page.getByRole("button", { name: "disable" }).click();
+  await page.getByRole("button", { name: "disable", exact: true }).click();
   await dialog.getByRole("button", { name: "do it" }).click();
   await dialog.getByText("keybearer tools enable codex").first().waitFor();
   await dialog.getByRole("button", { name: "close" }).click();
@@ -200,7 +200,7 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
   await page.locator(".refusals li").filter({ hasText: "the tool is disabled" }).first().waitFor();
   await show(page, "tools");
   await openTool();
-  await page.getByRole("button", { name: "enable" }).click();
+  await page.getByRole("button", { name: "enable", exact: true }).click();
   await dialog.getByText("keybearer confirm").first().waitFor();
   await dialog.getByLabel("The six digits").fill(await digitsFor(scene));
   await dialog.getByRole("button", { name: "do it" }).click();
