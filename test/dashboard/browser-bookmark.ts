@@ -44,7 +44,7 @@ export async function opensByBookmark(t: Test, scene: DashboardSetup, watch: Wat
   await back.goto(bookmark);
   await live(back);
   t.equal(back.url(), bookmark, "a bookmark leads to its page");
-  await back.locator(".usage-table tbody tr").first().waitFor();
+  await back.locator(".usage-name").first().waitFor();
   await back.getByRole("button", { name: "bookmark" }).click();
   await back.getByText("This browser is remembered as laptop: bookmark this page.").waitFor();
   await back.getByRole("dialog").getByRole("button", { name: "close" }).click();
