@@ -247,6 +247,8 @@ t.test("what is unknown is not zero, and what is free is neither", (t) => {
   t.equal(costOf(shown({}), null), "$?");
   t.equal(costOf(shown({ method: "GET", endpoint: "/v1/models" }), null), "–");
   t.equal(costOf(shown({ end: "refused" }), null), "–");
+  t.equal(costOf(shown({ status: 401 }), null), "–", "the gateway refused it");
+  t.equal(costOf(shown({ end: "client-left", status: null }), null), "$?");
   t.equal(costOf(shown({}), 8130), "$0.0081");
   t.equal(nameInWords("", "machine", createTranslate("en")), "this machine");
   t.end();

@@ -544,7 +544,7 @@ export const EN = {
   "record.tokens-from.reported": "as the gateway reported",
   "record.tokens-from.console": "as the console lists them",
   "record.tokens-from.estimated": "estimated here",
-  "record.tokens-from.free": "not billed by tokens",
+  "record.tokens-from.free": "none are billed",
   "record.tokens-from.none": "not reported",
   "record.money": "money",
   "record.list": "list price",

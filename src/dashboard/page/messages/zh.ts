@@ -529,7 +529,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "record.tokens-from.reported": "网关报告",
   "record.tokens-from.console": "控制台所列",
   "record.tokens-from.estimated": "本地估算",
-  "record.tokens-from.free": "不按 token 计费",
+  "record.tokens-from.free": "不计费",
   "record.tokens-from.none": "未报告",
   "record.money": "金额",
   "record.list": "标价",

@@ -1,5 +1,6 @@
 import { costInWords, duration, exact } from "../../../../core/units.ts";
-import { findMetering, isBilledLater } from "../../../../metering/protocols.ts";
+import { isBilledLater } from "../../../../metering/protocols.ts";
+import { mayCost } from "../../../../usage/record.ts";
 import { short } from "../../../../usage/reports/format.ts";
 import type { By, ShownRecord, UsageChart, UsageSeries, UsageSums } from "../../../api.ts";
 import type { Line } from "../../components/chart-layers.ts";
@@ -68,9 +69,10 @@ export function outcomeInWords(record: ShownRecord, t: Translate): string {
   return `${t(`outcome.${outcome}`)}${detail === null ? "" : ` (${detail})`}${times}`;
 }
 
-/** Whether there is nothing to pay for, as for a list of models. */
-export function isFree({ end, method, endpoint }: ShownRecord): boolean {
-  return end === "refused" || (findMetering(method, endpoint) === null && !isBilledLater(method, endpoint));
+/** Whether there is nothing to pay for: a refusal, an error of the gateway, a list of models. */
+export function isFree(record: ShownRecord): boolean {
+  const { end, method, endpoint } = record;
+  return end === "refused" || (!mayCost(record) && !isBilledLater(method, endpoint));
 }
 
 /** Unknown is not zero, and where nothing is paid for there is nothing to know. */
