@@ -7,6 +7,7 @@ import type { Ask } from "../usage/index/indexer.ts";
 import { startOfDay } from "../usage/reports/calendar.ts";
 import type { TodayUsage } from "../usage/reports/chart.ts";
 import { sumTokens, unknownCost } from "../usage/reports/sums.ts";
+import type { TodayComparison } from "../usage/reports/today.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { DaySums, Now, RefusedRecord, RunningCall, RunningSession, ShownRecord, Today } from "./api.ts";
 import { EMPTY_OUTLOOK, type Outlook, readOutlook, runningSessions } from "./outlook.ts";
@@ -19,6 +20,8 @@ const REFRESH_MS = 1000;
 const TODAY_STALE_MS = 15_000;
 const OUTLOOK_STALE_MS = 15_000;
 const OUTLOOK_REFRESH_MS = 3000;
+/** With 100,000 records it takes a third of a second, in small steps. */
+const COMPARISON_STALE_MS = 60_000;
 /** It can take this long until a finished record is in the log. */
 const WRITE_DELAY_MS = 500;
 
@@ -37,6 +40,7 @@ export class NowView {
   readonly #known: Cached<readonly SessionStatus[]>;
   readonly #today: Cached<TodayUsage | null>;
   readonly #outlook: Cached<Outlook>;
+  readonly #comparison: Cached<TodayComparison | null>;
   #refusals: Promise<RefusedRecord[]> | null = null;
   #lastRecordAt = Number.NEGATIVE_INFINITY;
   #lastOutlook: Outlook | null = null;
@@ -49,6 +53,7 @@ export class NowView {
     this.#status = new Cached(clock, deps.status);
     this.#known = new Cached(clock, async () => deps.sessions());
     this.#today = new Cached(clock, () => ask("today", clock.now()).catch(nullIfUnavailable));
+    this.#comparison = new Cached(clock, () => ask("comparison", clock.now()).catch(nullIfUnavailable));
     this.#outlook = new Cached(
       clock,
       async () => (await readOutlook(ask, clock.now()).catch(nullIfUnavailable)) ?? EMPTY_OUTLOOK,
@@ -60,7 +65,7 @@ export class NowView {
     const isOld = ({ age }: Age) => age >= REFRESH_MS;
     const hasChanged = ({ at }: Age) => at < this.#lastRecordAt + WRITE_DELAY_MS;
     this.#refusals ??= this.#readRefusals();
-    const [status, known, today, outlook, refusals] = await Promise.all([
+    const [status, known, today, outlook, comparison, refusals] = await Promise.all([
       this.#status.read(isOld),
       this.#known.read(isOld),
       this.#today.read(
@@ -69,8 +74,11 @@ export class NowView {
       this.#outlook.read(
         (it) => it.age >= OUTLOOK_STALE_MS || (it.age >= OUTLOOK_REFRESH_MS && hasChanged(it)),
       ),
+      this.#comparison.read((it) => it.age >= COMPARISON_STALE_MS || this.#isNewDay(it)),
       this.#refusals,
     ]);
+    const usual = comparison?.usual ?? null;
+    const forecast = comparison?.forecast ?? null;
     const running = inFlight.list(MAX_RUNNING, clock.elapsed()).map(runningCall);
     if (outlook !== this.#lastOutlook) this.#unlogged = [];
     const sessions = runningSessions(outlook.sessions, [...running, ...this.#unlogged], known);
@@ -82,7 +90,7 @@ export class NowView {
       running,
       running_total: inFlight.size,
       sessions,
-      today: today === null ? null : { ...todayOf(today), usual: outlook.usual, forecast: outlook.forecast },
+      today: today === null ? null : { ...todayOf(today), usual, forecast },
       first_bytes: outlook.firstBytes,
       refusals,
     };

@@ -1,36 +1,30 @@
 import type { SessionStatus } from "../control/session-status.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import type { Ask } from "../usage/index/indexer.ts";
-import { startOfDay } from "../usage/reports/calendar.ts";
 import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
 import type { SessionName, SessionRow } from "../usage/reports/sessions.ts";
-import type { TodayComparison } from "../usage/reports/today.ts";
 import type { RunningSession } from "./api.ts";
 
-/** What the overview shows of the log beside today's sums. It takes longer to read, and changes slowly. */
+/** What the overview shows of the log beside today's sums. */
 export interface Outlook {
-  readonly usual: TodayComparison["usual"];
-  readonly forecast: TodayComparison["forecast"];
   readonly firstBytes: readonly GatewayFirstByte[];
   readonly sessions: readonly LoggedSession[];
 }
 
 type LoggedSession = Omit<RunningSession, "stopped"> & { readonly last_at: number };
 
-export const EMPTY_OUTLOOK: Outlook = { usual: null, forecast: null, firstBytes: [], sessions: [] };
+export const EMPTY_OUTLOOK: Outlook = { firstBytes: [], sessions: [] };
 
 /** How long a session is shown after its last request: an agent works on its own in between. */
 const SESSION_MS = 10 * MINUTE_MS;
 const MAX_SESSIONS = 50;
 
 export async function readOutlook(ask: Ask, now: number): Promise<Outlook> {
-  const [{ usual, forecast }, firstBytes, sessions] = await Promise.all([
-    ask("comparison", now),
+  const [firstBytes, sessions] = await Promise.all([
     ask("firstBytes", now),
-    ask("sessions", { since: startOfDay(now), tools: [], projects: [] }),
+    ask("sessions", { since: now - SESSION_MS, tools: [], projects: [] }),
   ]);
-  const recent = sessions.filter(({ last_at }) => now - last_at <= SESSION_MS);
-  return { usual, forecast, firstBytes, sessions: recent.map(loggedSession) };
+  return { firstBytes, sessions: sessions.slice(0, MAX_SESSIONS).map(loggedSession) };
 }
 
 function loggedSession(row: SessionRow): LoggedSession {

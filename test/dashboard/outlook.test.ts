@@ -48,7 +48,7 @@ t.test("a session is shown for ten minutes after its last request, with all that
 
 t.test("processes of one token are the one session in which limits count them", async (t) => {
   const { sessions } = await read(t, [
-    sent(300, { session: "process-1", token: "laptop" }),
+    sent(3, { session: "process-1", token: "laptop" }),
     sent(2, { session: "process-2", token: "laptop" }),
     sent(1, { session: null, token: "laptop" }),
     sent(1, { session: "process-3", token: "desk" }),
