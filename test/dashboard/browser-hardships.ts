@@ -154,7 +154,7 @@ export async function survives(t: Test, scene: DashboardSetup, watch: Watch, pag
   await page.goto(await scene.address());
   await live(page);
   await show(page, "usage");
-  await page.locator(".records tbody tr", { hasText: "priced" }).waitFor();
+  await page.locator(".records tbody tr", { hasText: "priced" }).first().waitFor();
   t.equal(await page.evaluate("window.stays"), true, "it went on in the same page");
   t.strictSame(
     watch.complaints.slice(before).filter((line) => !EXPECTED.test(line)),
