@@ -93,7 +93,7 @@ function ToolList({ answer, tools, state, query, setQuery }: ToolListProps) {
           </button>
         )}
       </div>
-      <div class="panel tool-list">
+      <div class="panel tool-list one-line">
         {shown.length === 0 ? (
           <p class="empty">{tools.length === 0 ? <Text id="tools.empty" /> : t("tools.no-match")}</p>
         ) : (

@@ -202,7 +202,7 @@ function Sessions({ sessions }: { readonly sessions: readonly ToolSession[] | nu
   const { t } = useFrame();
   const time = useTime(10_000);
   return (
-    <section class="panel" aria-labelledby="tool-sessions">
+    <section class="panel one-line" aria-labelledby="tool-sessions">
       <header>
         <h2 id="tool-sessions">{t("tools.sessions")}</h2>
       </header>
