@@ -121,6 +121,10 @@ const BROWSERS: ElsewhereCase = {
   file: "dashboard/bookmarks.test.ts",
   title: "each command about remembered browsers works where it is printed",
 };
+const UNDONE: ElsewhereCase = {
+  file: "dashboard/actions.test.ts",
+  title: "the command that undoes a change does so",
+};
 const CAPTCHA: ElsewhereCase = {
   file: "journeys/mirror-login.long.test.ts",
   title: "a login that needs a captcha says so, and a refresh token works instead",
@@ -431,6 +435,7 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
     answers: YES,
     after: async ({ t, chat }) => t.equal((await chat("poor")).status, 200),
   },
+  setTool: UNDONE,
   limitSpend: {
     printed: advice.limitSpend("codex"),
     situation: ({ said }) => said("check"),

@@ -50,6 +50,8 @@ export const advice = {
   /** amount null: as much as the last refused request needs. */
   lift: (tool: string, kind: string, amount: string | null = null) =>
     `keybearer tools lift ${tool} --${kind}${amount === null ? "" : ` ${amount}`}`,
+  /** @param settings such as limits.spend=10/day, quoted for a shell */
+  setTool: (tool: string, settings: string) => `keybearer tools set ${tool} ${settings}`,
   limitSpend: (tool: string, amount = "10") => `keybearer tools set ${tool} limits.spend=${amount}/day`,
   takeBackLift: (tool: string) => `keybearer tools lift ${tool} --take-back`,
   releaseMachine: (tool: string, machine: string) => `keybearer tools lift ${tool} --machine ${machine}`,

@@ -98,14 +98,19 @@ t.test(
 t.test("the command that undoes a change does so", async (t) => {
   const { act, text, home } = await start(t);
   const before = text();
+  const type = async (words: string[]) => t.equal((await command(t, home, words)).code, 0, words.join(" "));
+  const lower = { kind: "set", tool: "codex", settings: { "limits.spend": "2/day", quota: "10" } } as const;
+  const lowered = await act(lower);
+  t.not(text(), before);
+  const old = "limits.spend=5/day quota=50";
+  await type(advised(t, lowered.undo ?? "", advice.setTool("codex", old)));
   for (const action of [
-    { kind: "set", tool: "codex", settings: { "limits.spend": "2/day", quota: "10" } },
     { kind: "set", tool: "codex", settings: { expires: "2031-01-01" } },
     { kind: "disable", tool: "codex" },
   ] as const) {
     const { undo } = await act(action);
     t.not(text(), before, action.kind);
-    t.equal((await command(t, home, (undo ?? "").split(" ").slice(1))).code, 0, undo ?? "");
+    await type((undo ?? "").split(" ").slice(1));
   }
   t.equal(text().replace(/^ +enabled: true\n/m, ""), before);
 });

@@ -39,8 +39,7 @@ export async function planSet(deps: PlanDeps, { tool, settings }: ActionOf<"set"
   const names = assignments.map(({ path }) => path.join("."));
   const old = readAssigned(edit.before, tool, names);
   const before = names.map((name) => (old[name] === null ? null : `${name}=${old[name] ?? ""}`));
-  const set = (values: readonly string[]) =>
-    `keybearer tools set ${tool} ${values.map(quoteForShell).join(" ")}`;
+  const set = (values: readonly string[]) => advice.setTool(tool, values.map(quoteForShell).join(" "));
   return {
     what: `set ${texts.join(" ")} of ${tool}`,
     change: edit.change,

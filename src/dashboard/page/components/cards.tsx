@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact";
 import type { ConfigProblem } from "../../../config/problems.ts";
 import type { GatewayStatus, UsageStatus } from "../../../control/status.ts";
 import type { LimitStatus, ToolStatus } from "../../../control/tool-status.ts";
+import { advice } from "../../../core/advice.ts";
 import { dollars, exact } from "../../../core/units.ts";
 import type { Kind } from "../../../limits/counters.ts";
 import { amountInWords, isUsedUp } from "../../../limits/format.ts";
@@ -143,8 +144,7 @@ function Deletion({ alarm: { replaced, unlisted, tools, key } }: { readonly alar
   if (unlisted) return <p>{t("card.alarm.unlisted")}</p>;
   return (
     <p>
-      {t(replaced ? "card.alarm.replaced" : "card.alarm.delete")}{" "}
-      <Command text={`keybearer keys delete ${key}`} />
+      {t(replaced ? "card.alarm.replaced" : "card.alarm.delete")} <Command text={advice.deleteKey(key)} />
     </p>
   );
 }
@@ -353,7 +353,7 @@ function configCard(file: string, problems: readonly ConfigProblem[], t: Transla
       <>
         <ProblemLines file={file} problems={problems} />
         <p>
-          {t("card.config.text")} <Command text="keybearer check" />
+          {t("card.config.text")} <Command text={advice.check()} />
         </p>
       </>
     ),

@@ -1,4 +1,5 @@
 import type { Status } from "../../../control/status.ts";
+import { advice } from "../../../core/advice.ts";
 import { useFrame } from "../frame.tsx";
 import { Command } from "./copy.tsx";
 import { Text } from "./text.tsx";
@@ -8,7 +9,7 @@ export function FirstSteps({ status: { listen, sandbox, tools } }: { readonly st
   const { t } = useFrame();
   const tool = tools[0]?.name ?? "<tool>";
   const [address = "localhost:5397"] = listen;
-  const connect = sandbox ? "keybearer init" : "keybearer gateways add work https://gateway.example.com/v1";
+  const connect = sandbox ? advice.init() : advice.addGateway();
   return (
     <section class="panel first-steps" aria-labelledby="first-steps">
       <header>
@@ -28,11 +29,11 @@ export function FirstSteps({ status: { listen, sandbox, tools } }: { readonly st
         </li>
         <li>
           <h3>{t("first.adopt")}</h3>
-          <Command text="keybearer adopt" />
+          <Command text={advice.adopt()} />
         </li>
         <li>
           <h3>{t("first.claude")}</h3>
-          <Command text="keybearer use claude-code --write" />
+          <Command text={advice.useWrite(tool, "claude-code")} />
         </li>
       </ol>
     </section>

@@ -1,3 +1,4 @@
+import { advice } from "../../../core/advice.ts";
 import type { ListedEvent } from "../../../events/event.ts";
 import type { ChannelStatus } from "../../../notify/status.ts";
 import { Command } from "../components/copy.tsx";
@@ -46,7 +47,7 @@ export function EventsPage({ state: { now } }: PageProps) {
           ))}
         </ul>
         <p class="body">
-          {t("events.try")} <Command text="keybearer notify test" />
+          {t("events.try")} <Command text={advice.notifyTest()} />
         </p>
       </section>
     </>
