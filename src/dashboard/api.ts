@@ -164,6 +164,8 @@ export interface ToolsAnswer {
   readonly origin: string;
   readonly groups: readonly GroupSettings[];
   readonly gateways: readonly GatewayChoice[];
+  /** The clients whose own files `keybearer use --write` can change. */
+  readonly writable: readonly string[];
   /** The sandbox's tools are in no file, and cannot be disabled. */
   readonly sandbox: boolean;
 }

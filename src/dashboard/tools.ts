@@ -63,7 +63,8 @@ export async function listTools({
   isSandbox,
   mirror,
 }: ToolsDeps): Promise<ToolsAnswer> {
-  const { tools } = await status();
+  // Only this page needs the descriptions of all clients.
+  const [{ tools }, { WRITABLE }] = await Promise.all([status(), import("../clients/settings-files.ts")]);
   const { config } = snapshot();
   const gateways = Object.values(config.gateways);
   return {
@@ -99,6 +100,7 @@ export async function listTools({
       name,
       makes_keys: console !== null && mirror.canChangeKeys(name),
     })),
+    writable: WRITABLE,
     sandbox: isSandbox(),
   };
 }

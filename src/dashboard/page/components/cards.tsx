@@ -123,7 +123,7 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
           {alarm.replaced
             ? null
             : tools.map((tool) => (
-                <ActionButton key={tool} action={{ kind: "rotate", tool }} primary>
+                <ActionButton key={tool} action={{ kind: "rotate", tool }} look="primary">
                   {t("card.rotate", { tool })}
                 </ActionButton>
               ))}
@@ -197,7 +197,7 @@ function refusedCard(tool: ToolStatus, console: ConsoleStatus | null, time: numb
         <NextStep text={next} />
         {console === null ? null : (
           <p class="row">
-            <ActionButton action={{ kind: "rotate", tool: name }} primary>
+            <ActionButton action={{ kind: "rotate", tool: name }} look="primary">
               {t("card.rotate", { tool: name })}
             </ActionButton>
             <ConsoleLink console={console} />
@@ -243,7 +243,7 @@ function heldCard(name: string, why: string | null, t: Translate): Card {
         {why === null ? null : <p>{why}</p>}
         <p>{t("card.held.text")}</p>
         <p class="row">
-          <ActionButton action={{ kind: "trust", name }} primary>
+          <ActionButton action={{ kind: "trust", name }} look="primary">
             {t("card.held.trust", { name })}
           </ActionButton>
         </p>

@@ -132,12 +132,11 @@ function Tokens({ calls }: { readonly calls: readonly RunningCall[] }) {
 function Switch({ row: { tool, session, stopped } }: { readonly row: Row }) {
   const { t } = useFrame();
   return (
-    <ActionButton action={{ kind: stopped ? "allow-session" : "stop-session", tool, session }}>
+    <ActionButton
+      action={{ kind: stopped ? "allow-session" : "stop-session", tool, session }}
+      what={`${tool} ${session}`}
+    >
       {t(stopped ? "overview.session.allow" : "overview.session.stop")}
-      <span class="visually-hidden">
-        {" "}
-        {tool} {session}
-      </span>
     </ActionButton>
   );
 }

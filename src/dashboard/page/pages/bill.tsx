@@ -8,7 +8,6 @@ import { useTime } from "../use-time.ts";
 import { ConsolePanel } from "./bill/console.tsx";
 import { RowsToCheck } from "./bill/diff.tsx";
 import { ConsoleKeys } from "./bill/keys.tsx";
-import { GatewayModels } from "./bill/models.tsx";
 import { CostPanel } from "./bill/money.tsx";
 import { MonthPanel } from "./bill/month.tsx";
 import { billOf, standingOf } from "./bill/state.ts";
@@ -56,7 +55,6 @@ export function BillPage({ state, query, setQuery }: PageProps) {
         </>
       )}
       <MonthPanel month={query.get("month")} onMonth={(month) => setQuery(new URLSearchParams({ month }))} />
-      {value === null ? null : <GatewayModels tools={state.now?.status.tools ?? []} />}
       <BlindSpots reports={value?.reports ?? []} />
     </>
   );

@@ -1,7 +1,7 @@
 import { advice } from "../../../core/advice.ts";
 import type { ListedEvent } from "../../../events/event.ts";
 import type { ChannelStatus } from "../../../notify/status.ts";
-import { Command } from "../components/copy.tsx";
+import { Command, NextStep } from "../components/copy.tsx";
 import { timeInWords } from "../format.ts";
 import { type PageProps, useFrame } from "../frame.tsx";
 import { useAnswer } from "../use-answer.ts";
@@ -70,11 +70,7 @@ function EventItem({ event }: { readonly event: ListedEvent }) {
         {muted ? <span class="tag">{t("events.muted")}</span> : null}
       </p>
       <p>{message}</p>
-      {next === null ? null : next.startsWith("keybearer ") ? (
-        <Command text={next} />
-      ) : (
-        <p class="next">{next}</p>
-      )}
+      <NextStep text={next} />
     </li>
   );
 }
@@ -92,7 +88,7 @@ function Channel({ channel }: { readonly channel: ChannelStatus }) {
         {lost > 0 ? <span class="muted">{t("events.lost", { n: lost })}</span> : null}
       </p>
       {why === null ? null : <p>{why}</p>}
-      {next === null ? null : <p class="next">{next}</p>}
+      <NextStep text={next} />
     </li>
   );
 }

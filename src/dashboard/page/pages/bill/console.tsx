@@ -1,6 +1,6 @@
 import { dollars, exact } from "../../../../core/units.ts";
 import type { MirrorReport } from "../../../../mirror/report/shape.ts";
-import { useAct } from "../../act.ts";
+import { ActionButton } from "../../components/action-button.tsx";
 import { agoInWords, dayOf, spanInWords, timeInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
@@ -14,7 +14,6 @@ interface ConsoleProps {
 /** One gateway's console in words: the headline, what keeps it from being simply fine, and what cannot be seen at all. */
 export function ConsolePanel({ report, now }: ConsoleProps) {
   const { t } = useFrame();
-  const act = useAct();
   const standing = standingOf(report);
   return (
     <section class="panel bill-console" data-standing={standing} aria-label={report.gateway}>
@@ -25,10 +24,9 @@ export function ConsolePanel({ report, now }: ConsoleProps) {
         <span class="standing" data-standing={standing}>
           {t(`bill.standing.${standing}`)}
         </span>
-        <button type="button" class="plain" onClick={() => act({ kind: "sync", gateway: report.gateway })}>
+        <ActionButton action={{ kind: "sync", gateway: report.gateway }} what={report.gateway}>
           {t("bill.sync")}
-          <span class="visually-hidden"> {report.gateway}</span>
-        </button>
+        </ActionButton>
       </header>
       <div class="body stack">
         <p class="bill-headline">{headlineInWords(report, t)}</p>

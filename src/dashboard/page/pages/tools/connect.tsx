@@ -74,6 +74,7 @@ function ClientChoice({ tool, answer }: ConnectProps) {
         <Settings
           tool={tool}
           client={client}
+          isWritable={answer.writable.includes(client.id)}
           shell={shell}
           target={{ origin: answer.origin, token: null, ...chooseModels(client, listed, tool.model) }}
         />
@@ -92,11 +93,12 @@ function ClientChoice({ tool, answer }: ConnectProps) {
 interface SettingsProps {
   readonly tool: ToolSettings;
   readonly client: Client;
+  readonly isWritable: boolean;
   readonly shell: Shell;
   readonly target: Target;
 }
 
-function Settings({ tool, client, shell, target }: SettingsProps) {
+function Settings({ tool, client, isWritable, shell, target }: SettingsProps) {
   const { t } = useFrame();
   const { baseUrl, token, model } = fieldsFor(client, target);
   const fields: (readonly [string, string])[] = [
@@ -108,7 +110,6 @@ function Settings({ tool, client, shell, target }: SettingsProps) {
   const snippets = settingsFor(client, target).filter(
     ({ kind, format }) => kind !== "env" || format === shell,
   );
-  const isWritable = client.id === "claude-code" || client.id === "codex" || client.id === "opencode";
   return (
     <>
       <p>

@@ -3,7 +3,8 @@ import { costInWords, exact } from "../../../../core/units.ts";
 import { statusFigures } from "../../../../limits/format.ts";
 import type { DaySums, ToolAnswer, ToolSession, ToolSettings, ToolsAnswer, ToolToken } from "../../../api.ts";
 import { useAct } from "../../act.ts";
-import { Command } from "../../components/copy.tsx";
+import { ActionButton } from "../../components/action-button.tsx";
+import { NextStep } from "../../components/copy.tsx";
 import { Gauge } from "../../components/gauge.tsx";
 import { Table } from "../../components/table.tsx";
 import { agoInWords, momentInWords } from "../../format.ts";
@@ -15,6 +16,7 @@ import { useTime } from "../../use-time.ts";
 import { Connect } from "./connect.tsx";
 import { giveForm, giveSessionForm, liftable, SETTING_NAMES, settingsForm, tokenForm } from "./forms.ts";
 import { Key } from "./key.tsx";
+import { Models } from "./models.tsx";
 import { State } from "./state.tsx";
 
 interface ToolViewProps {
@@ -57,13 +59,7 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
           </a>
         </div>
         {why === null ? null : <p class="small">{why}</p>}
-        {next === null ? null : next.startsWith("keybearer ") ? (
-          <p>
-            <Command text={next} />
-          </p>
-        ) : (
-          <p class="small next">{next}</p>
-        )}
+        <NextStep text={next} />
       </div>
       {answer.sandbox ? null : (
         <div class="row">
@@ -76,20 +72,17 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
             {t("tools.change")}
           </button>
           {state === "needs-trust" ? (
-            <button type="button" class="primary" onClick={() => act({ kind: "trust", name })}>
+            <ActionButton action={{ kind: "trust", name }} look="primary">
               {t("tools.trust")}
-            </button>
+            </ActionButton>
           ) : null}
-          <button type="button" class="plain" onClick={() => act({ kind: "rotate", tool: name })}>
-            {t("tools.rotate")}
-          </button>
-          <button
-            type="button"
-            class={enabled ? "plain danger" : "plain"}
-            onClick={() => act({ kind: enabled ? "disable" : "enable", tool: name })}
+          <ActionButton action={{ kind: "rotate", tool: name }}>{t("tools.rotate")}</ActionButton>
+          <ActionButton
+            action={{ kind: enabled ? "disable" : "enable", tool: name }}
+            look={enabled ? "plain danger" : "plain"}
           >
             {t(enabled ? "tools.disable" : "tools.enable")}
-          </button>
+          </ActionButton>
         </div>
       )}
       {asked.failure === null ? null : <p role="alert">{t("frame.failed", { why: asked.failure })}</p>}
@@ -101,6 +94,7 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
       <Sessions sessions={details?.sessions ?? null} />
       <OtherModels tool={tool} />
       {answer.sandbox ? null : <Settings settings={details?.settings ?? null} />}
+      <Models tool={name} />
       <Connect tool={tool} answer={answer} />
     </>
   );
@@ -108,7 +102,6 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
 
 function Limits({ tool }: { readonly tool: ToolSettings }) {
   const { t } = useFrame();
-  const act = useAct();
   const time = useTime(10_000);
   const { name, limits } = tool;
   return (
@@ -116,14 +109,10 @@ function Limits({ tool }: { readonly tool: ToolSettings }) {
       <header>
         <h2 id="tool-limits">{t("tools.limits.title")}</h2>
         {liftable(limits).length === 0 ? null : (
-          <button type="button" class="plain" onClick={() => act(giveForm(tool, t))}>
-            {t("tools.give")}
-          </button>
+          <ActionButton action={giveForm(tool, t)}>{t("tools.give")}</ActionButton>
         )}
         {limits.some(({ extra }) => extra > 0) ? (
-          <button type="button" class="plain" onClick={() => act({ kind: "take-back", tool: name })}>
-            {t("tools.take-back")}
-          </button>
+          <ActionButton action={{ kind: "take-back", tool: name }}>{t("tools.take-back")}</ActionButton>
         ) : null}
       </header>
       {limits.length === 0 ? (
@@ -148,17 +137,12 @@ interface TokensProps {
 
 function Tokens({ tool: { name: tool }, answer: { sandbox }, tokens }: TokensProps) {
   const { t, language } = useFrame();
-  const act = useAct();
   const time = useTime(10_000);
   return (
     <section class="panel" aria-labelledby="tool-tokens">
       <header>
         <h2 id="tool-tokens">{t("tools.tokens")}</h2>
-        {sandbox ? null : (
-          <button type="button" class="plain" onClick={() => act(tokenForm(tool, t))}>
-            {t("tools.token.new")}
-          </button>
-        )}
+        {sandbox ? null : <ActionButton action={tokenForm(tool, t)}>{t("tools.token.new")}</ActionButton>}
       </header>
       {tokens === null || tokens.length === 0 ? (
         <p class="empty">{t(tokens === null ? "frame.loading" : "tools.token.none")}</p>
@@ -185,10 +169,9 @@ function Tokens({ tool: { name: tool }, answer: { sandbox }, tokens }: TokensPro
               title: t("tools.actions"),
               cell: ({ name }) =>
                 sandbox ? null : (
-                  <button type="button" class="plain" onClick={() => act({ kind: "revoke", tool, name })}>
+                  <ActionButton action={{ kind: "revoke", tool, name }} what={name}>
                     {t("tools.revoke")}
-                    <span class="visually-hidden"> {name}</span>
-                  </button>
+                  </ActionButton>
                 ),
             },
           ]}
@@ -271,20 +254,17 @@ function SessionLimit({ session: { limits } }: { readonly session: ToolSession }
 
 function SessionActions({ session: whole }: { readonly session: ToolSession }) {
   const { t } = useFrame();
-  const act = useAct();
   const { tool, session, stopped, limits } = whole;
   const kind = stopped ? "allow-session" : "stop-session";
   return (
     <div class="row">
-      <button type="button" class="plain" onClick={() => act({ kind, tool, session })}>
+      <ActionButton action={{ kind, tool, session }} what={session}>
         {t(stopped ? "tools.allow" : "tools.stop")}
-        <span class="visually-hidden"> {session}</span>
-      </button>
+      </ActionButton>
       {limits.length === 0 ? null : (
-        <button type="button" class="plain" onClick={() => act(giveSessionForm(whole, t))}>
+        <ActionButton action={giveSessionForm(whole, t)} what={session}>
           {t("tools.give")}
-          <span class="visually-hidden"> {session}</span>
-        </button>
+        </ActionButton>
       )}
     </div>
   );

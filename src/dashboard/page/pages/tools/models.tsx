@@ -1,0 +1,52 @@
+import { useState } from "preact/hooks";
+import { NextStep } from "../../components/copy.tsx";
+import { useFrame } from "../../frame.tsx";
+import { useAnswer } from "../../use-answer.ts";
+
+/** The models that the gateway lists for the tool's key. Only once it is opened: it costs the gateway a request. */
+export function Models({ tool }: { readonly tool: string }) {
+  const { t } = useFrame();
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details class="panel connect" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>
+        <h2>{t("tools.models")}</h2>
+      </summary>
+      {isOpen ? <ModelList tool={tool} /> : null}
+    </details>
+  );
+}
+
+function ModelList({ tool }: { readonly tool: string }) {
+  const { t, client } = useFrame();
+  const { value, failure } = useAnswer(
+    (signal) => client.get("/api/models", new URLSearchParams({ tool }), signal),
+    [tool],
+  );
+  const problem = value?.models?.problem ?? null;
+  const models = value?.models?.models ?? [];
+  if (failure !== null)
+    return (
+      <p class="body" role="alert">
+        {t("frame.failed", { why: failure })}
+      </p>
+    );
+  if (value === null) return <p class="empty">{t("tools.models.asking")}</p>;
+  if (problem !== null)
+    return (
+      <div class="body">
+        <p>{problem.why}</p>
+        <NextStep text={problem.next} />
+      </div>
+    );
+  if (models.length === 0) return <p class="empty">{t("tools.models.none")}</p>;
+  return (
+    <ul class="body model-names">
+      {models.map(({ id, in_group: isAllowed }) => (
+        <li key={id} class={isAllowed ? undefined : "muted"}>
+          <code>{id}</code> {isAllowed ? null : t("tools.models.not-in-group")}
+        </li>
+      ))}
+    </ul>
+  );
+}
