@@ -228,7 +228,7 @@ export const MORE_CASES: readonly Case[] = [
       await stage.open();
       await press("change its settings");
       await fill("money", "2/day");
-      await fill("quota, in dollars ever", "10");
+      await fill("quota in dollars, in total", "10");
       await fill("last day", "2030-12-31");
       await press("continue");
       await dialog.getByRole("button", { name: "do it" }).waitFor();
@@ -275,7 +275,7 @@ export const MORE_CASES: readonly Case[] = [
       await stage.close();
       t.match(await spend(), { most: 6_500_000, extra: 1_500_000 });
       await page.locator(".limit", { hasText: "$5.00+$1.50" }).waitFor();
-      await press("take back what was given");
+      await press("take back the extra allowance");
       await stage.agree();
       await stage.close();
       t.match(await spend(), { most: 5_000_000, extra: 0 });

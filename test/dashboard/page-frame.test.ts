@@ -82,7 +82,7 @@ t.test("the page uses the browser's first known language", (t) => {
 t.test("a message is filled once, with the form for its number", (t) => {
   t.equal(en("card.config.warnings", { n: 1 }), "1 warning about config.yaml");
   t.equal(en("card.config.warnings", { n: 2 }), "2 warnings about config.yaml");
-  t.equal(zh("card.config.warnings", { n: 2 }), "config.yaml 有 2 条提示");
+  t.equal(zh("card.config.warnings", { n: 2 }), "config.yaml 有 2 条警告");
   t.equal(filled("{a} {b}", { a: "{b}", b: "x" }), "{b} x", "a value's own braces stay");
   t.equal(filled("{constructor}", {}), "{constructor}", "only what was given is filled in");
   t.end();

@@ -1,3 +1,4 @@
+import type { Now } from "../../api.ts";
 import { clockInWords, spanInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import type { LiveState } from "../live/live.ts";
@@ -7,7 +8,6 @@ import { Text } from "./text.tsx";
 /** Why nothing new comes, and what to type. */
 export function LinkNotice({ state: { link, now } }: { readonly state: LiveState }) {
   const { t } = useFrame();
-  const time = useTime();
   if (link.state === "no-session") {
     return (
       <section class="notice" role="alert">
@@ -31,7 +31,14 @@ export function LinkNotice({ state: { link, now } }: { readonly state: LiveState
       </section>
     );
   }
-  if (link.state !== "gone") return null;
+  return link.state === "gone" ? <Gone now={now} since={link.since} /> : null;
+}
+
+/** It alone needs the time, which counts on each second. */
+function Gone({ now, since }: { readonly now: Now | null; readonly since: number }) {
+  const { t } = useFrame();
+  const time = useTime();
+  const Heading = now === null ? "h1" : "h2";
   return (
     <section class="notice" data-kind="gone">
       <div role="alert">
@@ -40,7 +47,7 @@ export function LinkNotice({ state: { link, now } }: { readonly state: LiveState
       <p>
         {now === null
           ? t("frame.gone.text.first")
-          : t("frame.gone.text", { span: spanInWords(time - link.since, t), time: clockInWords(now.at) })}
+          : t("frame.gone.text", { span: spanInWords(time - since, t), time: clockInWords(now.at) })}
       </p>
       <ul>
         <li>

@@ -10,6 +10,7 @@ import { useTime } from "../use-time.ts";
 /** What happened, the newest first, and whether the owner's channels got it. */
 export function EventsPage({ state: { now } }: PageProps) {
   const { t, client } = useFrame();
+  const time = useTime(60_000);
   // What lasts is in the status, so a change there means that there is a new event.
   const newest = now?.status.events[0]?.id ?? null;
   const asked = useAnswer((signal) => client.get("/api/history", undefined, signal), [newest]);
@@ -31,7 +32,7 @@ export function EventsPage({ state: { now } }: PageProps) {
         ) : (
           <ul class="events">
             {events.map((event) => (
-              <EventItem key={event.id} event={event} />
+              <EventItem key={event.id} event={event} time={time} />
             ))}
           </ul>
         )}
@@ -54,9 +55,8 @@ export function EventsPage({ state: { now } }: PageProps) {
   );
 }
 
-function EventItem({ event }: { readonly event: ListedEvent }) {
+function EventItem({ event, time }: { readonly event: ListedEvent; readonly time: number }) {
   const { t } = useFrame();
-  const time = useTime(60_000);
   const { at, severity, subject, message, next, state, muted, active } = event;
   return (
     <li data-severity={state === "ended" ? "info" : severity}>

@@ -30,7 +30,7 @@ export function ConsolePanel({ report, now }: ConsoleProps) {
       </header>
       <div class="body stack">
         <p class="bill-headline">{headlineInWords(report, t)}</p>
-        <Trouble report={report} now={now} />
+        <Problem report={report} now={now} />
         {report.unseen_machines.length === 0 ? null : <p>{unseenInWords(report, now, t)}</p>}
         <p class="muted">
           {recordsInWords(report, t)} {lagInWords(report, now, t)}
@@ -84,14 +84,14 @@ function lagInWords(report: MirrorReport, now: number, t: Translate): string {
   ].join(joint)}${t("bill.part.stop").trim()}`;
 }
 
-/** What keeps it from being simply fine. Stale numbers must not pass for news: what a thief did since is not in them. */
-function Trouble({ report, now }: ConsoleProps) {
+/** What keeps it from being simply fine. Old numbers must look old: later use of a stolen key is not in them. */
+function Problem({ report, now }: ConsoleProps) {
   const { t } = useFrame();
   const { state, why, next, last_sync: read, next_sync: again } = report;
   if (state === "ok" && why === null) return null;
   const isStale = read !== null && !["ok", "cannot-see", "waiting", "syncing"].includes(state);
   return (
-    <div class="bill-trouble">
+    <div class="bill-problem">
       <p>{whyInWords(report, t)}</p>
       {again === null || state === "ok" || again <= now ? null : (
         <p>{t("bill.retry", { when: t("frame.in", { span: spanInWords(again - now, t) }) })}</p>

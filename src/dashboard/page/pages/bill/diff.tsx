@@ -152,7 +152,7 @@ interface MarkedProps {
   readonly differs: boolean;
 }
 
-/** Not by colour alone: a sign for the eye, a word for the ear. */
+/** Not by color alone: a sign for the eye, a word for the ear. */
 function Marked({ label, text, differs }: MarkedProps) {
   const { t } = useFrame();
   return (

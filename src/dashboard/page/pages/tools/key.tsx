@@ -2,6 +2,7 @@ import { dollars } from "../../../../core/units.ts";
 import { consoleFigures } from "../../../../limits/format.ts";
 import type { ToolConsoleFacts } from "../../../../mirror/report/shape.ts";
 import type { ToolSettings } from "../../../api.ts";
+import { factorInWords } from "../../components/compared.ts";
 import { agoInWords, dayOf } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
@@ -69,7 +70,7 @@ function groupInWords(
   t: Translate,
 ): string | null {
   if (group === null) return null;
-  const named = multiplier === null ? group : `${group} ×${multiplier}`;
+  const named = multiplier === null ? group : `${group} ${factorInWords(multiplier)}`;
   return here === null
     ? named
     : `${named}${t("frame.comma")}${t("tools.console.here", { multiplier: here })}`;

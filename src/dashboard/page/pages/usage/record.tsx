@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { duration, exact } from "../../../../core/units.ts";
 import type { RecordAnswer, ShownRecord } from "../../../api.ts";
-import { verdictInWords } from "../../components/compared.ts";
+import { factorInWords, verdictInWords } from "../../components/compared.ts";
 import { Dialog } from "../../components/dialog.tsx";
 import { FactsTable } from "../../components/facts-table.tsx";
 import { Text } from "../../components/text.tsx";
@@ -164,7 +164,7 @@ function Facts({ record, view }: { readonly record: ShownRecord; readonly view: 
         note={pricing(record, t)}
         pairs={[
           [t("record.list"), costOf(record, record.list_microdollars)],
-          [t("record.multiplier"), `×${record.multiplier}`],
+          [t("record.multiplier"), factorInWords(record.multiplier)],
           [t("record.cost"), costOf(record, record.cost_microdollars)],
           [t("record.billed"), costOf(record, record.billed_microdollars)],
         ]}
