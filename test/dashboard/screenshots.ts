@@ -35,7 +35,7 @@ const NARROW = { width: 390, height: 844 };
 /** A picture is for looking at: no test fails because it was taken too early. */
 const SETTLED_MS = 500;
 const TIME_LIMIT_MS = 240_000;
-const PAGES = ["overview", "usage", "tools", "bill"] as const;
+const PAGES = ["overview", "usage", "tools", "bill", "events"] as const;
 
 interface Look {
   readonly name: string;
@@ -76,9 +76,12 @@ t.test("pictures", { timeout: TIME_LIMIT_MS }, async (t) => {
     for (const name of PAGES) await take(page, name, picture(`${name}-${look.name}`));
     await page.context().close();
   }
-  const chinese = await enter(browser, day, { ...PLAIN, locale: "zh-CN" });
-  if (!(await hasChinese(chinese))) t.comment("no font has Chinese: apt install fonts-noto-cjk");
-  for (const name of ["overview", "bill"]) await take(chinese, name, picture(`${name}-zh-1280`));
+  for (const look of LOOKS) {
+    const chinese = await enter(browser, day, { ...look, locale: "zh-CN" });
+    if (!(await hasChinese(chinese))) t.comment("no font has Chinese: apt install fonts-noto-cjk");
+    for (const name of PAGES) await take(chinese, name, picture(`${name}-zh-${look.name}`));
+    await chinese.context().close();
+  }
   await takeForReadme(browser, day, picture);
   await takeEmpty(browser, fresh, day, picture);
   await takeOpened(browser, day, picture);

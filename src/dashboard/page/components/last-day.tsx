@@ -53,6 +53,7 @@ function Bars({ chart }: { readonly chart: UsageChart }) {
       lines={lines}
       nameOf={(name) => nameInWords(name, "tool", t)}
       amount={costInWords}
+      hasLegend
     />
   );
 }

@@ -64,7 +64,7 @@ function Bill({ bill }: { readonly bill: MonthBill }) {
       <div class="body stack">
         <p>
           {t("bill.month.ours", {
-            n: total.requests,
+            n: exact(total.requests),
             cost: costInWords(total.cost_microdollars, unpriced(total)),
           })}{" "}
           {isRunning ? t("bill.month.runs", { day: dayOf(since) }) : null}
@@ -100,11 +100,11 @@ function consolesInWords({ consoles }: MonthBill, t: Translate): string[] {
     const n = one.matched + one.differs + one.pending + foreign + one.other;
     const charged = t("bill.month.console", {
       gateway: one.gateway,
-      n,
+      n: exact(n),
       billed: dollars(one.billed_microdollars),
     });
     if (foreign === 0) return charged;
-    return `${charged} ${t("bill.month.foreign", { n: foreign, money: dollars(one.foreign_microdollars) })}`;
+    return `${charged} ${t("bill.month.foreign", { n: exact(foreign), money: dollars(one.foreign_microdollars) })}`;
   });
 }
 
