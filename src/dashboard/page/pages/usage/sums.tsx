@@ -131,7 +131,9 @@ function Figures({ total, before }: { readonly total: UsageSums; readonly before
 
 /** +12%, before $3.20 */
 function versus(figure: Figure, total: UsageSums, text: string, before: UsageSums, t: Translate): string {
-  const change = changeInWords(figure.value(total) ?? 0, figure.value(before) ?? 0);
+  // A percentage of a percentage would be read as its change in points.
+  const isShare = figure.text === percent;
+  const change = isShare ? null : changeInWords(figure.value(total) ?? 0, figure.value(before) ?? 0);
   const was = t("usage.before", { text });
   return change === null ? was : `${change}${t("frame.comma")}${was}`;
 }
