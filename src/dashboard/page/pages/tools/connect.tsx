@@ -11,6 +11,7 @@ import { CLIENTS, type Client, findClient, guessClients, type Shell } from "../.
 import { advice } from "../../../../core/advice.ts";
 import type { ToolSettings, ToolsAnswer } from "../../../api.ts";
 import { Command, Copy } from "../../components/copy.tsx";
+import { Pairs } from "../../components/pairs.tsx";
 import { Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
 import { useAnswer } from "../../use-answer.ts";
@@ -25,7 +26,7 @@ export function Connect(props: ConnectProps) {
   const { t } = useFrame();
   const [isOpen, setOpen] = useState(false);
   return (
-    <details class="panel connect" onToggle={(event) => setOpen(event.currentTarget.open)}>
+    <details class="panel fold" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         <h2>{t("use.title")}</h2>
       </summary>
@@ -119,16 +120,14 @@ function Settings({ tool, client, isWritable, shell, target }: SettingsProps) {
       <p class="muted small">
         <Text id="use.token" values={{ tool: tool.name }} />
       </p>
-      <dl class="facts">
-        {fields.map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd class="row">
-              <code>{value}</code> <Copy text={value} what={name} />
-            </dd>
-          </div>
-        ))}
-      </dl>
+      <Pairs
+        pairs={fields.map(([name, value]) => [
+          name,
+          <>
+            <code>{value}</code> <Copy text={value} what={name} />
+          </>,
+        ])}
+      />
       <p class="muted small">{t("use.where", { where: client.where })}</p>
       {snippets.map(({ kind, path, way, text }, at) => {
         const before = snippets[at - 1];

@@ -3,6 +3,7 @@ import { consoleFigures } from "../../../../limits/format.ts";
 import type { ToolConsoleFacts } from "../../../../mirror/report/shape.ts";
 import type { ToolSettings } from "../../../api.ts";
 import { factorInWords } from "../../components/compared.ts";
+import { type Pair, Pairs } from "../../components/pairs.tsx";
 import { agoInWords, dayOf } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
@@ -13,7 +14,7 @@ export function Key({ tool }: { readonly tool: ToolSettings }) {
   const { t } = useFrame();
   const time = useTime(10_000);
   const { key, source, gateway, group, console } = tool;
-  const facts: (readonly [string, string])[] = [
+  const facts: Pair[] = [
     [t("tools.gateway"), group === null ? gateway : `${gateway} / ${group}`],
     // The fingerprint already describes the key itself.
     [t("tools.source"), source.replace(` (${key})`, "")],
@@ -25,19 +26,14 @@ export function Key({ tool }: { readonly tool: ToolSettings }) {
         <h2 id="tool-key">{t("tools.key.title")}</h2>
         {key === null ? t("tools.key.none") : <code>{key}</code>}
       </header>
-      <dl class="facts body">
-        {facts.map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <div class="body">
+        <Pairs pairs={facts} />
+      </div>
     </section>
   );
 }
 
-function consoleFacts(facts: ToolConsoleFacts, now: number, t: Translate): (readonly [string, string])[] {
+function consoleFacts(facts: ToolConsoleFacts, now: number, t: Translate): Pair[] {
   const { state, created_at: created, expires_at: expires, balance, as_of: asOf } = facts;
   const money = quotaInWords(facts, t);
   const group = groupInWords(facts, t);

@@ -8,7 +8,7 @@ export function Models({ tool }: { readonly tool: string }) {
   const { t } = useFrame();
   const [isOpen, setOpen] = useState(false);
   return (
-    <details class="panel connect" onToggle={(event) => setOpen(event.currentTarget.open)}>
+    <details class="panel fold" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         <h2>{t("tools.models")}</h2>
       </summary>

@@ -1,9 +1,9 @@
-import type { ComponentChildren } from "preact";
 import { duration, exact } from "../../../../core/units.ts";
 import type { RecordAnswer, ShownRecord } from "../../../api.ts";
 import { factorInWords, verdictInWords } from "../../components/compared.ts";
 import { Dialog } from "../../components/dialog.tsx";
 import { FactsTable } from "../../components/facts-table.tsx";
+import { type Pair, Pairs } from "../../components/pairs.tsx";
 import { Text } from "../../components/text.tsx";
 import { clockInWords, dayOf, momentInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
@@ -124,8 +124,6 @@ function Why({ answer: { record, refusal } }: { readonly answer: RecordAnswer })
   );
 }
 
-type Pair = readonly [name: string, value: ComponentChildren];
-
 function Facts({ record, view }: { readonly record: ShownRecord; readonly view: View }) {
   const { t } = useFrame();
   const tokens = (count: number | null) => (count !== null ? exact(count) : isFree(record) ? "–" : "?");
@@ -140,7 +138,7 @@ function Facts({ record, view }: { readonly record: ShownRecord; readonly view: 
   const answered = record.model_answered === record.model ? null : record.model_answered;
   return (
     <div class="record-facts">
-      <Pairs
+      <Group
         title={t("record.timing")}
         pairs={[
           ...(record.waited_ms === 0 ? [] : [[t("record.waited"), duration(record.waited_ms)] as Pair]),
@@ -148,7 +146,7 @@ function Facts({ record, view }: { readonly record: ShownRecord; readonly view: 
           [t("record.took"), sinceBegin(record, record.ended_at)],
         ]}
       />
-      <Pairs
+      <Group
         title={t("record.tokens")}
         note={t(`record.tokens-from.${from}`)}
         pairs={[
@@ -159,7 +157,7 @@ function Facts({ record, view }: { readonly record: ShownRecord; readonly view: 
           [t("record.reasoning"), tokens(record.reasoning_tokens)],
         ]}
       />
-      <Pairs
+      <Group
         title={t("record.money")}
         note={pricing(record, t)}
         pairs={[
@@ -169,7 +167,7 @@ function Facts({ record, view }: { readonly record: ShownRecord; readonly view: 
           [t("record.billed"), costOf(record, record.billed_microdollars)],
         ]}
       />
-      <Pairs
+      <Group
         title={t("record.sender")}
         pairs={[
           [t("usage.by.session"), only("session")],
@@ -181,7 +179,7 @@ function Facts({ record, view }: { readonly record: ShownRecord; readonly view: 
           ...some(t("record.user-agent"), record.user_agent),
         ]}
       />
-      <Pairs
+      <Group
         title={t("record.request")}
         pairs={[
           [t("record.endpoint"), `${record.method} ${record.endpoint}`],
@@ -203,7 +201,7 @@ function Facts({ record, view }: { readonly record: ShownRecord; readonly view: 
           [t("record.bytes"), `${exact(record.bytes_in)}, ${exact(record.bytes_out)}`],
         ]}
       />
-      <Pairs
+      <Group
         title={t("record.ids")}
         pairs={[
           [t("record.id"), <code key="id">{record.id}</code>],
@@ -226,26 +224,19 @@ function pricing(record: ShownRecord, t: ReturnType<typeof useFrame>["t"]): stri
   return t(record.tokens_from === "none" ? "record.priced.no-tokens" : "record.priced.no-price");
 }
 
-interface PairsProps {
+interface GroupProps {
   readonly title: string;
   readonly note?: string;
   readonly pairs: readonly Pair[];
 }
 
-function Pairs({ title, note, pairs }: PairsProps) {
+function Group({ title, note, pairs }: GroupProps) {
   return (
     <section>
       <h3>
         {title} {note === undefined ? null : <small class="muted">{note}</small>}
       </h3>
-      <dl class="pairs">
-        {pairs.map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <Pairs pairs={pairs} />
     </section>
   );
 }
