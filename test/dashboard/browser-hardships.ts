@@ -107,8 +107,8 @@ async function isAccessibleIn(t: Test, scene: DashboardSetup, watch: Watch, loca
   await show(page, "tools");
   await page.getByRole("rowheader").getByRole("link").first().click();
   await page.locator(".panel dl").first().waitFor();
-  await page.locator("details.connect summary").click();
-  await page.locator("details.connect select").first().waitFor();
+  await page.locator("details.fold summary").last().click();
+  await page.locator("details.fold select").first().waitFor();
   for (const size of [WIDE, NARROW]) {
     await page.setViewportSize(size);
     t.strictSame(await faultsOf(page), [], `one tool, ${locale}, ${size.width}`);

@@ -528,7 +528,6 @@ export const EN = {
   "records.column.took": "took",
   "records.column.cost": "cost",
   "record.title": "Record",
-  "record.failed": "This record cannot be shown: {why}",
   "record.why.failed": "The gateway's answer was an error, or ended early.",
   "record.why.client-left": "The program canceled it. The gateway may bill what it had produced by then.",
   "record.why.interrupted": "keybearer was stopped while it ran, so its result and its cost are not known.",
@@ -625,7 +624,6 @@ export const EN = {
   "bill.month.tokens": "tokens",
   "bill.month.billed": "billed",
   "bill.month.unknown": "unknown",
-  "bill.failed": "The bill cannot be shown: {why}",
   "bill.unreadable": "The usage log cannot be read, so nothing can be compared: `keybearer status`",
   "bill.none.title": "No console is mirrored",
   "bill.none.text":

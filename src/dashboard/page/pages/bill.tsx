@@ -1,6 +1,7 @@
 import { useEffect } from "preact/hooks";
 import { dollars, exact } from "../../../core/units.ts";
 import type { MirrorReport } from "../../../mirror/report/shape.ts";
+import { NotLoaded } from "../components/not-loaded.tsx";
 import { Text } from "../components/text.tsx";
 import { type PageProps, useFrame } from "../frame.tsx";
 import { useAnswer } from "../use-answer.ts";
@@ -19,25 +20,19 @@ const AGAIN_MS = 15_000;
 /** Whether our log and the console's agree. The alarm is above, on every page. */
 export function BillPage({ state, query, setQuery }: PageProps) {
   const { t, client, live } = useFrame();
-  const { value, failure, busy, again } = useAnswer(
+  const asked = useAnswer(
     (signal) => client.get("/api/mirror", undefined, signal),
     // A sync that ends is news at once.
     [state.now?.status.consoles.map(({ gateway, last_sync }) => `${gateway} ${last_sync}`).join() ?? null],
   );
+  const { value, busy, again } = asked;
   // Not while one is on its way: to ask again gives that one up, and a slow answer would never come.
   useEffect(() => (busy ? undefined : live.every(AGAIN_MS, again)), [live, busy]);
   const now = useTime(10_000);
   return (
     <>
       <h1>{t("bill.title")}</h1>
-      {failure === null ? null : (
-        <p class="notice" role="alert">
-          {t("bill.failed", { why: failure })}{" "}
-          <button type="button" class="plain" onClick={again}>
-            {t("frame.again")}
-          </button>
-        </p>
-      )}
+      <NotLoaded asked={asked} />
       {value === null ? (
         busy && <p class="panel empty">{t("frame.loading")}</p>
       ) : value.reports.length === 0 ? (

@@ -2,6 +2,7 @@ import { advice } from "../../../core/advice.ts";
 import type { ListedEvent } from "../../../events/event.ts";
 import type { ChannelStatus } from "../../../notify/status.ts";
 import { Command, NextStep } from "../components/copy.tsx";
+import { NotLoaded } from "../components/not-loaded.tsx";
 import { timeInWords } from "../format.ts";
 import { type PageProps, useFrame } from "../frame.tsx";
 import { useAnswer } from "../use-answer.ts";
@@ -22,7 +23,7 @@ export function EventsPage({ state: { now } }: PageProps) {
         <h1>{t("events.title")}</h1>
         <p class="muted">{t("events.lead")}</p>
       </div>
-      {asked.failure === null ? null : <p role="alert">{t("frame.failed", { why: asked.failure })}</p>}
+      <NotLoaded asked={asked} />
       <section class="panel" aria-labelledby="events-list">
         <header>
           <h2 id="events-list">{t("events.list")}</h2>

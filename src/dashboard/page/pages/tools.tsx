@@ -3,6 +3,7 @@ import { statusFigures } from "../../../limits/format.ts";
 import type { DaySums, ToolSettings, ToolsAnswer } from "../../api.ts";
 import { useAct } from "../act.ts";
 import { Bar } from "../components/gauge.tsx";
+import { NotLoaded } from "../components/not-loaded.tsx";
 import { type Column, Table } from "../components/table.tsx";
 import { Text } from "../components/text.tsx";
 import { agoInWords, momentInWords } from "../format.ts";
@@ -23,16 +24,7 @@ export function ToolsPage({ state, query, setQuery }: PageProps) {
   const asked = useAnswer((signal) => client.get("/api/tools", undefined, signal), [revision]);
   const name = query.get("tool");
   if (asked.value === null)
-    return (
-      <p class="row" role={asked.failure === null ? "status" : "alert"}>
-        {asked.failure === null ? t("frame.loading") : t("frame.failed", { why: asked.failure })}
-        {asked.failure === null ? null : (
-          <button type="button" class="plain" onClick={asked.again}>
-            {t("frame.again")}
-          </button>
-        )}
-      </p>
-    );
+    return asked.busy ? <p class="muted">{t("frame.loading")}</p> : <NotLoaded asked={asked} />;
   const tools = withStatus(asked.value, state);
   if (name === null)
     return <ToolList answer={asked.value} tools={tools} state={state} query={query} setQuery={setQuery} />;

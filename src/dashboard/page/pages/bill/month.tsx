@@ -1,6 +1,7 @@
 import { costInWords, dollars, exact } from "../../../../core/units.ts";
 import { short } from "../../../../usage/reports/format.ts";
 import type { MonthBill, UsageRow } from "../../../api.ts";
+import { NotLoaded } from "../../components/not-loaded.tsx";
 import { type Column, Table } from "../../components/table.tsx";
 import { dayOf } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
@@ -21,11 +22,11 @@ export function MonthPanel({ month, onMonth }: MonthProps) {
   const { t, client, clock } = useFrame();
   const months = lastMonths(clock());
   const chosen = month ?? months[0] ?? "";
-  const { value, failure, busy } = useAnswer(
+  const asked = useAnswer(
     (signal) => client.get("/api/bill", new URLSearchParams({ month: chosen }), signal),
     [chosen],
   );
-  const bill = value?.month === chosen ? value : null;
+  const bill = asked.value?.month === chosen ? asked.value : null;
   return (
     <section class="panel bill-month" aria-labelledby="bill-month">
       <header>
@@ -45,12 +46,13 @@ export function MonthPanel({ month, onMonth }: MonthProps) {
           {t("bill.month.print")}
         </button>
       </header>
-      {failure === null || busy ? null : (
-        <p class="body" role="alert">
-          {t("frame.failed", { why: failure })}
-        </p>
+      {bill !== null ? (
+        <Bill bill={bill} />
+      ) : asked.busy ? (
+        <p class="empty">{t("frame.loading")}</p>
+      ) : (
+        <NotLoaded asked={asked} />
       )}
-      {bill === null ? busy && <p class="empty">{t("frame.loading")}</p> : <Bill bill={bill} />}
     </section>
   );
 }

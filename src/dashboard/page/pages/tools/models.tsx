@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { NextStep } from "../../components/copy.tsx";
+import { NotLoaded } from "../../components/not-loaded.tsx";
 import { useFrame } from "../../frame.tsx";
 import { useAnswer } from "../../use-answer.ts";
 
@@ -19,19 +20,14 @@ export function Models({ tool }: { readonly tool: string }) {
 
 function ModelList({ tool }: { readonly tool: string }) {
   const { t, client } = useFrame();
-  const { value, failure } = useAnswer(
+  const asked = useAnswer(
     (signal) => client.get("/api/models", new URLSearchParams({ tool }), signal),
     [tool],
   );
-  const problem = value?.models?.problem ?? null;
-  const models = value?.models?.models ?? [];
-  if (failure !== null)
-    return (
-      <p class="body" role="alert">
-        {t("frame.failed", { why: failure })}
-      </p>
-    );
-  if (value === null) return <p class="empty">{t("tools.models.asking")}</p>;
+  const problem = asked.value?.models?.problem ?? null;
+  const models = asked.value?.models?.models ?? [];
+  if (asked.value === null)
+    return asked.busy ? <p class="empty">{t("tools.models.asking")}</p> : <NotLoaded asked={asked} />;
   if (problem !== null)
     return (
       <div class="body">

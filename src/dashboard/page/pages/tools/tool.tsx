@@ -6,6 +6,7 @@ import { useAct } from "../../act.ts";
 import { ActionButton } from "../../components/action-button.tsx";
 import { NextStep } from "../../components/copy.tsx";
 import { Gauge } from "../../components/gauge.tsx";
+import { NotLoaded } from "../../components/not-loaded.tsx";
 import { Table } from "../../components/table.tsx";
 import { agoInWords, momentInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
@@ -85,7 +86,7 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
           </ActionButton>
         </div>
       )}
-      {asked.failure === null ? null : <p role="alert">{t("frame.failed", { why: asked.failure })}</p>}
+      <NotLoaded asked={asked} />
       <Limits tool={tool} />
       <div class="columns">
         <Key tool={tool} />

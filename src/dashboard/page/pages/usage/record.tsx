@@ -3,6 +3,7 @@ import type { RecordAnswer, ShownRecord } from "../../../api.ts";
 import { factorInWords, verdictInWords } from "../../components/compared.ts";
 import { Dialog } from "../../components/dialog.tsx";
 import { FactsTable } from "../../components/facts-table.tsx";
+import { NotLoaded } from "../../components/not-loaded.tsx";
 import { type Pair, Pairs } from "../../components/pairs.tsx";
 import { Text } from "../../components/text.tsx";
 import { clockInWords, dayOf, momentInWords } from "../../format.ts";
@@ -21,9 +22,9 @@ interface OpenRecordProps {
 /** One record with everything that is known about it. */
 export function OpenRecord({ id, view, onClose }: OpenRecordProps) {
   const { t, client } = useFrame();
-  const { value, failure, again } = useAnswer((signal) => client.record(id, signal), [id]);
+  const asked = useAnswer((signal) => client.record(id, signal), [id]);
   // While another one is fetched, the one before must not pass for it.
-  const answer = value?.record.id === id ? value : null;
+  const answer = asked.value?.record.id === id ? asked.value : null;
   return (
     <Dialog
       title={answer === null ? t("record.title") : titleOf(answer.record, t("usage.nameless.tool"))}
@@ -31,15 +32,10 @@ export function OpenRecord({ id, view, onClose }: OpenRecordProps) {
     >
       {answer !== null ? (
         <Details answer={answer} view={view} />
-      ) : failure === null ? (
+      ) : asked.busy ? (
         <p class="muted">{t("frame.loading")}</p>
       ) : (
-        <p role="alert">
-          {t("record.failed", { why: failure })}{" "}
-          <button type="button" class="plain" onClick={again}>
-            {t("frame.again")}
-          </button>
-        </p>
+        <NotLoaded asked={asked} />
       )}
     </Dialog>
   );
