@@ -142,9 +142,11 @@ export class Dashboard {
     if (this.#sessionFile === null) return;
     const { when, listen } = this.#settings();
     const stored = await readSessions(this.#sessionFile, listen);
-    const valid = stored.filter(({ used_at }) => {
+    const remembered = this.bookmarks.remembered();
+    const valid = stored.filter(({ used_at, browser }) => {
       const age = clock.now() - used_at;
-      return age >= 0 && age < this.#timing.closeAfterMs;
+      const isRecent = age >= 0 && age < this.#timing.closeAfterMs;
+      return isRecent && (browser === null || remembered.has(browser));
     });
     if (when === "never" || valid.length === 0) return this.#removeSessionFile();
     this.#sessions.restore(valid);
@@ -171,10 +173,10 @@ export class Dashboard {
       log,
     );
     const url = await server.open(listen);
-    const saveTimer = setInterval(
-      () => this.#inBackground("saving the dashboard's sessions", () => this.#saveSessions()),
-      SAVE_MS,
-    );
+    const saveTimer = setInterval(() => {
+      this.bookmarks.endForgotten();
+      this.#inBackground("saving the dashboard's sessions", () => this.#saveSessions());
+    }, SAVE_MS);
     saveTimer.unref();
     this.#open = { server, url, listen: JSON.stringify(listen), saveTimer };
     this.#failure = null;

@@ -80,17 +80,20 @@ export class Sessions {
       browser,
       inFlight: new Set<() => void>(),
     };
-    this.#sessions = [...this.#sessions, session].slice(-MAX_SESSIONS);
+    this.#sessions = [...this.#sessions, session];
+    this.#end(this.#sessions.slice(0, -MAX_SESSIONS));
     this.#onChange();
     return token;
   }
 
   /** Ends the sessions that this remembered browser began, and cuts their responses. */
   endOf(browser: string): void {
-    const ended = this.#sessions.filter((each) => each.browser === browser);
-    this.#sessions = this.#sessions.filter((each) => each.browser !== browser);
-    for (const { inFlight } of ended) for (const cut of inFlight) cut();
-    if (ended.length > 0) this.#onChange();
+    this.#end(this.#sessions.filter((each) => each.browser === browser));
+  }
+
+  /** Ends the sessions of browsers that are not remembered any more, and cuts their responses. */
+  endForgotten(remembered: ReadonlySet<string>): void {
+    this.#end(this.#sessions.filter(({ browser }) => browser !== null && !remembered.has(browser)));
   }
 
   /** Begins a request with this token. Returns the function that ends it; null: there is no such session. */
@@ -140,6 +143,12 @@ export class Sessions {
   endAll(): void {
     this.#codes = [];
     this.#sessions = [];
+  }
+
+  #end(ended: readonly Session[]): void {
+    this.#sessions = this.#sessions.filter((each) => !ended.includes(each));
+    for (const { inFlight } of ended) for (const cut of inFlight) cut();
+    if (ended.length > 0) this.#onChange();
   }
 
   #redeem(code: string): boolean {

@@ -45,7 +45,8 @@ function prepare(t: Test) {
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const file = join(folder, "browsers.json");
   const clock = heldClock();
-  const sessions = new Sessions(clock, () => {});
+  const watch = { onChange: () => {} };
+  const sessions = new Sessions(clock, () => watch.onChange());
   const lines: string[] = [];
   const here: { problem: Problem | null } = { problem: null };
   const make = () =>
@@ -55,6 +56,8 @@ function prepare(t: Test) {
     file,
     clock,
     sessions,
+    /** Called when a session begins or ends. */
+    watch,
     bookmarks,
     here,
     make,
@@ -167,6 +170,63 @@ t.test("a browser that is revoked, or was not used for 90 days, gets nothing", a
   clock.pass(1);
   t.throws(() => bookmarks.challenge(desk.publicKey, ORIGIN), { message: UNKNOWN });
   t.same(bookmarks.list().browsers, []);
+});
+
+t.test("a session that begins while its browser is revoked ends with the others", async (t) => {
+  const { bookmarks, sessions, watch, remember, prove } = prepare(t);
+  const browser = await remember("laptop");
+  bookmarks.exchange(await prove(browser), ORIGIN);
+  const proof = await prove(browser);
+  let token: string | null = null;
+  watch.onChange = () => {
+    watch.onChange = () => {};
+    // Its sessions have ended, and the list still names it.
+    token = bookmarks.exchange(proof, ORIGIN);
+  };
+  await bookmarks.revoke("laptop");
+  t.type(token, "string");
+  t.notOk(isOpen(sessions, token));
+});
+
+t.test("the sessions of a browser that the list does not name end, and no others", async (t) => {
+  const { bookmarks, sessions, clock, file, remember, prove } = prepare(t);
+  const laptop = await remember("laptop");
+  await remember("desk");
+  const intact = readFileSync(file, "utf8");
+  const ofTerminal = sessions.start(null);
+  const begin = async () => {
+    const token = bookmarks.exchange(await prove(laptop), ORIGIN);
+    // Changes of the list wait for each other: the use is noted after this.
+    await bookmarks.revoke("nobody");
+    return token;
+  };
+
+  const token = await begin();
+  bookmarks.endForgotten();
+  t.ok(isOpen(sessions, token), "it is remembered");
+  writeFileSync(file, "{");
+  await t.rejects(bookmarks.revoke("laptop"), { message: /is not as keybearer wrote it/ });
+  t.notOk(isOpen(sessions, token), "a list that cannot be read names none");
+
+  writeFileSync(file, intact);
+  const another = await begin();
+  await bookmarks.revoke("desk");
+  t.ok(isOpen(sessions, another), "another one was revoked");
+  rmSync(file);
+  t.equal(await bookmarks.revoke("laptop"), null);
+  t.notOk(isOpen(sessions, another), "the list is gone");
+
+  writeFileSync(file, intact, { mode: 0o600 });
+  const old = (await begin()) ?? "";
+  let cut = 0;
+  sessions.begin(old, () => {
+    cut += 1;
+  });
+  clock.pass(90 * DAY);
+  bookmarks.endForgotten();
+  t.equal(cut, 1, "after 90 days its stream is cut too");
+  t.notOk(isOpen(sessions, old));
+  t.ok(isOpen(sessions, ofTerminal));
 });
 
 t.test("twenty browsers at most, each with a name and a key of its own", async (t) => {
@@ -420,6 +480,18 @@ t.test("over a restart a session goes on, and a revoked one does not come back",
   await startUnderTest(t, null, { home });
   t.equal(await now(), 401);
   t.equal((await askChallenge(page.url, browser.publicKey)).status, 404);
+});
+
+t.test("the session of a browser that was forgotten meanwhile is not restored", inLinux, async (t) => {
+  const { page, browser, remember, daemon, home, paths } = await start(t);
+  await remember("laptop");
+  const { token } = (await prove(page.url, await proofOf(page.url, browser))).json<SessionAnswer>();
+  await daemon.stop(0);
+  t.match(readFileSync(join(paths.run, "dashboard-sessions.json"), "utf8"), browser.publicKey);
+  rmSync(paths.browsers);
+  await startUnderTest(t, null, { home });
+  t.equal((await say(page.url, "/api/now", { headers: { authorization: `Bearer ${token}` } })).status, 401);
+  t.equal((await page.get("/api/now")).status, 200, "the session of the terminal goes on");
 });
 
 t.test("another site, another name of the host and another address get no challenge", inLinux, async (t) => {

@@ -75,6 +75,18 @@ t.test("the oldest codes and sessions are dropped when there are too many", (t) 
   t.end();
 });
 
+t.test("a session that is dropped for a newer one does not go on as a stream", (t) => {
+  const sessions = new Sessions(heldClock(), () => {});
+  const cut: string[] = [];
+  const start = (name: string) => sessions.begin(sessions.start(name), () => cut.push(name));
+  for (let number = 0; number < 16; number += 1) start(`b${number}`);
+  t.same(cut, []);
+  start("b16");
+  start("b17");
+  t.same(cut, ["b0", "b1"]);
+  t.end();
+});
+
 t.test("every refusal has a text, and a next step where the owner can do something", (t) => {
   for (const refusal of Object.keys(REFUSALS)) {
     const advice = adviceFor(record(1, { refusal, tool: "codex" }));
@@ -121,6 +133,7 @@ function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {})
       index: join(run, "index.db"),
       mirror: join(run, "mirror.db"),
       config: join(run, "config.yaml"),
+      browsers: join(run, "browsers.json"),
     },
     snapshot: () => ({ config: { dashboard: settings } }),
     status: async () => ({ tools: [], machine: {}, uptime_s: 0 }),

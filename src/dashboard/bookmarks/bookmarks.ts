@@ -29,7 +29,7 @@ interface BookmarksDeps {
   readonly file: string;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly sessions: Pick<Sessions, "start" | "endOf">;
+  readonly sessions: Pick<Sessions, "start" | "endOf" | "endForgotten">;
   /** Why no browser may be remembered here; null: one may. Asked each time, since config.yaml can change. */
   readonly problem: () => Problem | null;
 }
@@ -92,6 +92,17 @@ export class Bookmarks implements Browsers {
     if (revoked === undefined) return null;
     log.warn({ browser: name }, "a remembered browser was revoked");
     return {};
+  }
+
+  /** The public keys of the browsers in the list; none if it cannot be read. */
+  remembered(): ReadonlySet<string> {
+    const read = readBrowsers(this.#deps.file);
+    return new Set(read.ok ? this.#inUse(read.browsers).map((each) => each.public_key) : []);
+  }
+
+  /** The list decides: it can be removed or broken, and an entry gets too old, while sessions go on. */
+  endForgotten(): void {
+    this.#deps.sessions.endForgotten(this.remembered());
   }
 
   /** What this browser has to sign, once and within a minute. Throws an HttpError. */
@@ -161,13 +172,16 @@ export class Bookmarks implements Browsers {
   #change(change: (browsers: readonly StoredBrowser[]) => readonly StoredBrowser[]): Promise<void> {
     const { file } = this.#deps;
     return this.#turn.run(async () => {
-      const read = readBrowsers(file);
-      if (!read.ok) throw new HttpError(409, withNext(read));
-      const browsers = change(this.#inUse(read.browsers));
       try {
-        await writeBrowsers(file, browsers);
-      } catch (error) {
-        throw new HttpError(503, `the list of remembered browsers cannot be saved: ${errorMessage(error)}`);
+        const read = readBrowsers(file);
+        if (!read.ok) throw new HttpError(409, withNext(read));
+        const browsers = change(this.#inUse(read.browsers));
+        await writeBrowsers(file, browsers).catch((error) => {
+          throw new HttpError(503, `the list of remembered browsers cannot be saved: ${errorMessage(error)}`);
+        });
+      } finally {
+        // A session may have begun by the list as it was before.
+        this.endForgotten();
       }
     });
   }
