@@ -154,8 +154,8 @@ export class Api {
     }
     if (request.route === "POST /api/session") return this.#startSession(req);
     if (request.route === "POST /api/challenge") return this.#challenge(req);
-    // A response that has begun, such as the events, would go on after its session. A short one ends by itself.
-    const cut = () => (res.headersSent ? res.destroy() : undefined);
+    // What it reads must not come after its session. An action still gets the answer to its own revocation.
+    const cut = () => (req.method === "GET" || res.headersSent ? res.destroy() : undefined);
     const end = this.#sessions.begin(bearerToken(req) ?? "", cut);
     if (end === null)
       throw new HttpError(401, `this page has no session, or its session has ended → ${advice.open()}`);

@@ -106,6 +106,7 @@ interface More {
   readonly run?: string;
   readonly retryMs?: number;
   readonly status?: () => Promise<object>;
+  readonly usage?: object;
 }
 
 /** An index that is not there. */
@@ -189,6 +190,22 @@ t.test("the port stays open for the whole quiet time after a page closes", async
   await unusedOneCloses(t, 500);
   t.equal((await say(visited.url, "/")).status, 200);
   t.notMatch(log(), /closed/);
+});
+
+t.test("a download that has not begun to answer ends with its session", async (t) => {
+  const waiting: ((part: object) => void)[] = [];
+  const ask = () => new Promise<object>((resolve) => waiting.push(resolve));
+  const { made } = dashboard(t, 60_000, systemClock, { usage: { ask } });
+  const { get } = await visitWith(await made.open("test"));
+  const download = get("/api/csv").then(
+    ({ status }) => status,
+    (error: NodeJS.ErrnoException) => error.code,
+  );
+  await until("it waits for its first part", () => waiting.length > 0);
+  // Sixteen others take the place of its session.
+  for (let more = 0; more < 16; more += 1) await visitWith(await made.open("test"));
+  waiting[0]?.({ text: "a,b\r\n", after: null });
+  t.equal(await download, "ECONNRESET");
 });
 
 t.test("only a session survives a restart within the quiet time", async (t) => {
