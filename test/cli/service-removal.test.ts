@@ -100,6 +100,13 @@ t.test(
         "state/token-uses.json",
         "state/other-models.json",
         "state/browsers.json",
+        "state/events.jsonl",
+        "state/.events.jsonl.0123456789abcdef01234567.tmp",
+        "state/notify-queue.jsonl",
+        "state/notify-queue.jsonl.set-aside-2026-11-15T11-25-12-000Z",
+        "run/dashboard-sessions.json",
+        "run/.dashboard-sessions.json.0123456789abcdef01234567.tmp",
+        "run/open-Ab3_-x9Z.html",
         "state/shared.json.set-aside-2026-11-15T11-25-12-000Z",
         "state/index.db.set-aside-2026-11-15T11-25-12-000Z",
         "state/usage/2099-11-14.jsonl.set-aside-2026-11-15T11-25-12-000Z",
@@ -116,7 +123,7 @@ t.test(
         "state/2026-11-15.jsonl",
       ],
       ...["state/usage.db", "state/trust.json-copy", "state/undo/1.json", "config.yaml.mine"],
-      "state/keybearer.log.2",
+      ...["state/keybearer.log.2", "state/mine.jsonl", "run/open-mine.html"],
     ];
     put(own, ...ours, ...theirs);
     put(home, "outside/precious");

@@ -172,14 +172,18 @@ const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(
   `^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp|\\.config\\.edit\\.${HEX}\\.yaml)$`,
 );
-const FACT = "(?:trust|token-uses|other-models|consoles|key-calls|key-changes|shared|browsers)\\.json";
+const FACT =
+  "(?:(?:trust|token-uses|other-models|consoles|key-calls|key-changes|shared|browsers)\\.json|(?:events|notify-queue)\\.jsonl)";
 const ASIDE = "\\.set-aside-[\\dTZ-]+";
 const FACTS = new RegExp(`^(?:${FACT}(?:\\.tmp|${ASIDE})?|\\.${FACT}\\.${HEX}\\.tmp)$`);
 const DAYS = new RegExp(`^\\d{4}-\\d\\d-\\d\\d\\.jsonl(?:\\.gz)?(?:\\.tmp|${ASIDE})?$`);
 const DATABASES = new RegExp(
   `^(?:index|mirror)\\.db(?:\\.damaged-[\\dTZ]+)?(?:-wal|-shm|-journal)?(?:${ASIDE})?$`,
 );
-const SOCKET = /^control\.sock$/;
+const SESSIONS = "dashboard-sessions\\.json";
+const RUN = new RegExp(
+  `^(?:control\\.sock|${SESSIONS}|\\.${SESSIONS}\\.${HEX}\\.tmp|open-[\\w-]{8}\\.html)$`,
+);
 const OTHERS = /^(?:lock\.db(?:-journal)?|keybearer\.log(?:\.1(?:\.tmp)?)?)$/;
 const UNDO = new RegExp(
   `^\\.?(?:${recordedClients().join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.json(?:(?:\\.${HEX})?\\.tmp)?$`,
@@ -194,7 +198,7 @@ function purgeFolders(paths: Paths, config: Config | null): PurgeFolder[] {
       patterns.some((pattern) => pattern.test(name));
   const keys = join(configFolder(paths), "keys");
   return [
-    ...[...new Set([run, join(state, "run")])].map((path) => ({ path, writes: matches(SOCKET) })),
+    ...[...new Set([run, join(state, "run")])].map((path) => ({ path, writes: matches(RUN) })),
     { path: usage, writes: matches(DAYS) },
     { path: join(state, "undo"), writes: matches(UNDO) },
     config === null
