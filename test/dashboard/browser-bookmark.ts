@@ -65,15 +65,74 @@ export async function opensByBookmark(t: Test, scene: DashboardSetup, watch: Wat
   await back.context().close();
 }
 
+/** The connection breaks once the action is done. */
+const LOSE_ANSWER = `{
+  const real = window.fetch;
+  window.fetch = async (path, init) => {
+    const answer = await real(path, init);
+    if (path === "/api/run") throw new TypeError("Failed to fetch");
+    return answer;
+  };
+}`;
+
+/** keybearer remembers the browser, and the page never learns of it. */
+export async function opensAfterLostAnswer(t: Test, scene: DashboardSetup, watch: Watch): Promise<void> {
+  const page = await watch.page({ viewport: WIDE });
+  await page.goto(await scene.address());
+  await live(page);
+  await page.evaluate(LOSE_ANSWER);
+  const dialog = page.getByRole("dialog");
+  await page.getByRole("button", { name: "bookmark" }).click();
+  await dialog.getByRole("button", { name: "continue" }).click();
+  await dialog.getByLabel("The six digits").fill(await digitsFor(scene));
+  await dialog.getByRole("button", { name: "do it" }).click();
+  await dialog.getByRole("alert").waitFor();
+  await dialog.getByRole("button", { name: "close" }).click();
+  await page.getByRole("button", { name: "bookmark" }).click();
+  await dialog.getByText("This browser is remembered as chrome: bookmark this page.").waitFor();
+
+  const back = await page.context().newPage();
+  await page.close();
+  await back.goto(`${scene.origin}/#/usage`);
+  await live(back);
+  t.match(JSON.parse(await back.evaluate(STEAL)), { type: "private" }, "its key is in use now");
+  await back.context().close();
+}
+
+/** As Firefox does for a site that may store nothing. */
+const FORBID_STORAGE = `Object.defineProperty(window, "indexedDB", {
+  get() { throw new DOMException("The operation is insecure.", "SecurityError"); },
+})`;
+
+/** The list is also for who wants to revoke another browser. */
+export async function revokesWithoutStorage(t: Test, scene: DashboardSetup, watch: Watch): Promise<void> {
+  const page = await watch.page({ viewport: WIDE });
+  await page.addInitScript(FORBID_STORAGE);
+  await page.goto(await scene.address());
+  await live(page);
+  const dialog = page.getByRole("dialog");
+  await page.getByRole("button", { name: "bookmark" }).click();
+  await dialog.getByRole("button", { name: "continue" }).click();
+  await dialog.getByRole("alert").getByText("The operation is insecure.").waitFor();
+  await dialog.getByRole("button", { name: "revoke chrome" }).click();
+  await dialog.getByRole("button", { name: "do it" }).click();
+  await dialog.getByText("Done.").waitFor();
+  t.match(await controlOf(scene.under().paths.socket, "GET", "/browsers"), { browsers: [] });
+  await page.context().close();
+}
+
 async function remember(t: Test, scene: DashboardSetup, page: Page): Promise<void> {
   await page.getByRole("button", { name: "bookmark" }).click();
   const dialog = page.getByRole("dialog");
   const name = dialog.getByLabel("name");
   t.equal(await name.inputValue(), "chrome", "a name is proposed");
+  await name.fill("my laptop");
+  await dialog.getByRole("button", { name: "continue" }).click();
+  await dialog.getByText("Use up to 40 letters").waitFor();
   await name.fill("laptop");
   await page.evaluate(AXE);
   t.strictSame(await faultsOf(page), []);
-  await dialog.getByRole("button", { name: "remember this browser" }).click();
+  await dialog.getByRole("button", { name: "continue" }).click();
   await dialog.getByText("+ browser laptop").waitFor();
   await dialog.getByLabel("The six digits").fill(await digitsFor(scene));
   await dialog.getByRole("button", { name: "do it" }).click();

@@ -10,7 +10,7 @@ import { ROOT } from "../doubles/paths.ts";
 import { watchPages } from "../doubles/watched-page.ts";
 import { FIRST_CASES, MORE_CASES, prepareActions } from "./browser-actions.ts";
 import { attacked, rebound } from "./browser-attacks.ts";
-import { opensByBookmark } from "./browser-bookmark.ts";
+import { opensAfterLostAnswer, opensByBookmark, revokesWithoutStorage } from "./browser-bookmark.ts";
 import { catchesUp, restsUnseen } from "./browser-gaps.ts";
 import { isAccessible, needsSession, policyHolds, staysText, survives } from "./browser-hardships.ts";
 import { choosesLook, presses } from "./browser-manners.ts";
@@ -93,6 +93,12 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
     );
     await t.test("a hidden page sends no requests", (t) => restsUnseen(t, scene, watch));
     await t.test("a bookmark opens the page until it is revoked", (t) => opensByBookmark(t, scene, watch));
+    await t.test("a bookmark works although the answer that it does was lost", (t) =>
+      opensAfterLostAnswer(t, scene, watch),
+    );
+    await t.test("a browser that stores nothing can revoke another one", (t) =>
+      revokesWithoutStorage(t, scene, watch),
+    );
     await t.test("the page survives a restart of the daemon", (t) => survives(t, scene, watch, page));
   });
   await page.context().close();

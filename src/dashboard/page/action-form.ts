@@ -1,5 +1,8 @@
 import type { Action } from "../actions/action.ts";
 
+/** Of a tool, a token or a browser. */
+export const NAME = /^[A-Za-z0-9][\w.-]{0,39}$/;
+
 export type Values = Readonly<Record<string, string>>;
 
 export interface Field {

@@ -1,13 +1,15 @@
-import { useId, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import type { BrowsersAnswer, RememberedBrowser } from "../../../control/browsers.ts";
 import { useAct } from "../act.ts";
+import { NAME, type Values } from "../action-form.ts";
 import { dayOf } from "../format.ts";
 import { useFrame } from "../frame.tsx";
-import { type BrowserKey, makeBrowserKey, readBrowserKey, takeIntoUse } from "../live/browser-key.ts";
+import { type BrowserKey, makeBrowserKey, readBrowserKeys, takeIntoUse } from "../live/browser-key.ts";
 import { wordsOf } from "../live/failed.ts";
 import { useAnswer } from "../use-answer.ts";
 import { ActionDialog } from "./action-dialog.tsx";
 import { Dialog } from "./dialog.tsx";
+import { Form, type FormProblem } from "./form.tsx";
 import { Table } from "./table.tsx";
 
 interface NewBrowser {
@@ -57,14 +59,14 @@ function BookmarkDialog({ onMade, onClose }: BookmarkDialogProps) {
   const { t, client } = useFrame();
   const asked = useAnswer(async (signal) => {
     const answer = await client.get("/api/browsers", undefined, signal);
-    return { answer, key: await readBrowserKey() };
+    return { answer, keys: await readBrowserKeys() };
   }, []);
   return (
     <Dialog title={t("bookmark.title")} onClose={onClose}>
       <p>{t("bookmark.lead")}</p>
       {asked.failure === null ? null : <p role="alert">{t("frame.failed", { why: asked.failure })}</p>}
       {asked.value === null ? null : (
-        <Remembered answer={asked.value.answer} own={asked.value.key} onMade={onMade} onClose={onClose} />
+        <Remembered answer={asked.value.answer} own={asked.value.keys} onMade={onMade} onClose={onClose} />
       )}
     </Dialog>
   );
@@ -72,13 +74,13 @@ function BookmarkDialog({ onMade, onClose }: BookmarkDialogProps) {
 
 interface RememberedProps extends BookmarkDialogProps {
   readonly answer: BrowsersAnswer;
-  /** The key of this browser; null: it has none. */
-  readonly own: BrowserKey | null;
+  /** The keys of this browser. */
+  readonly own: readonly BrowserKey[];
 }
 
 function Remembered({ answer: { browsers, why, next }, own, onMade, onClose }: RememberedProps) {
   const { t } = useFrame();
-  const itself = browsers.find((each) => each.public_key === own?.publicKey);
+  const itself = browsers.find((each) => own.some(({ publicKey }) => publicKey === each.public_key));
   return (
     <>
       {why === null ? null : (
@@ -133,45 +135,22 @@ function Browsers({ browsers, onClose }: BrowsersProps) {
 
 function Remember({ onMade }: Pick<BookmarkDialogProps, "onMade">) {
   const { t } = useFrame();
-  const [name, setName] = useState(nameOf(navigator.userAgent));
-  const [problem, setProblem] = useState<string | null>(null);
-  const field = useId();
-  const make = () => {
+  const [problem, setProblem] = useState<FormProblem | null>(null);
+  const fields = () => [
+    {
+      name: "name",
+      label: t("bookmark.name"),
+      initial: nameOf(navigator.userAgent),
+      check: (text: string) => (NAME.test(text) ? null : t("form.wrong.name")),
+    },
+  ];
+  const make = ({ name = "" }: Values) => {
     makeBrowserKey().then(
       (key) => onMade({ name, key }),
-      (error: unknown) => setProblem(wordsOf(error)),
+      (error: unknown) => setProblem({ field: null, text: wordsOf(error) }),
     );
   };
-  return (
-    <form
-      class="stack"
-      onSubmit={(event) => {
-        event.preventDefault();
-        make();
-      }}
-    >
-      <label for={field}>{t("bookmark.name")}</label>
-      <input
-        id={field}
-        type="text"
-        pattern="[A-Za-z0-9][A-Za-z0-9_.\-]{0,39}"
-        title={t("bookmark.name.rule")}
-        required
-        value={name}
-        onInput={(event) => setName(event.currentTarget.value)}
-      />
-      {problem === null ? null : (
-        <p class="wrong" role="alert">
-          {problem}
-        </p>
-      )}
-      <p>
-        <button type="submit" class="primary">
-          {t("bookmark.remember")}
-        </button>
-      </p>
-    </form>
-  );
+  return <Form fields={fields} problem={problem} busy={false} onSubmit={make} />;
 }
 
 /** A first proposal: most people have one browser of a kind. */

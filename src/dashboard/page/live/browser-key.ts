@@ -14,6 +14,8 @@ const CURVE = { name: "ECDSA", namedCurve: "P-256" };
 const DATABASE = "keybearer";
 const STORE = "keys";
 const IN_USE = "browser";
+/** The newest. keybearer may remember it although the answer that says so was lost. */
+const NEXT = "next";
 const ATTEMPTS = 5;
 const RETRY_MS = 1000;
 
@@ -21,33 +23,54 @@ const RETRY_MS = 1000;
 export async function makeBrowserKey(): Promise<BrowserKey> {
   const { publicKey, privateKey } = await crypto.subtle.generateKey(CURVE, false, ["sign", "verify"]);
   const key = { publicKey: base64url(await crypto.subtle.exportKey("spki", publicKey)), privateKey };
-  await keep(key, "next");
+  await withStore("readwrite", (store) => store.put(key, NEXT));
   return key;
 }
 
-/** null: this browser was never remembered at this address. */
-export async function readBrowserKey(): Promise<BrowserKey | null> {
-  return (await withStore<BrowserKey | undefined>("readonly", (store) => store.get(IN_USE))) ?? null;
+/** What this browser may be remembered by at this address. */
+export async function readBrowserKeys(): Promise<readonly BrowserKey[]> {
+  const keys = await Promise.all([IN_USE, NEXT].map(readKey));
+  return keys.filter((key) => key !== null);
 }
 
 /** From now on this one is in use. */
-export function takeIntoUse(key: BrowserKey): Promise<void> {
-  return keep(key, IN_USE);
+export async function takeIntoUse(key: BrowserKey): Promise<void> {
+  await withStore("readwrite", (store) => {
+    store.put(key, IN_USE);
+    return store.delete(NEXT);
+  }).catch(() => {
+    // The next session is asked for with both keys.
+  });
 }
 
 /** Gets a session for a remembered browser. Returns what keybearer said against it; null: nothing, or there is no key. */
 export async function openByBookmark(client: Client, session: Session): Promise<string | null> {
-  // A browser that forbids storage was never remembered.
-  const key = await readBrowserKey().catch(() => null);
-  if (key === null) return null;
+  let said: string | null = null;
+  for (const name of [IN_USE, NEXT]) {
+    const key = await readKey(name);
+    if (key === null) continue;
+    try {
+      session.keep(await exchangeOnceBack(client, key));
+    } catch (error) {
+      // Perhaps no person ever confirmed the next one.
+      if (name === IN_USE) said = wordsOf(error);
+      if (error instanceof Failed && error.status === 404) continue;
+      break;
+    }
+    if (name === NEXT) await takeIntoUse(key);
+    return null;
+  }
+  return said;
+}
+
+/** A connection can break while keybearer restarts. */
+async function exchangeOnceBack(client: Client, key: BrowserKey): Promise<string> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      session.keep(await exchange(client, key));
-      return null;
+      return await exchange(client, key);
     } catch (error) {
-      // A connection can break while keybearer restarts.
       const isGone = error instanceof Failed && error.kind === "gone";
-      if (!isGone || attempt === ATTEMPTS) return wordsOf(error);
+      if (!isGone || attempt === ATTEMPTS) throw error;
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }
@@ -62,8 +85,10 @@ async function exchange(client: Client, { publicKey, privateKey }: BrowserKey): 
   return token;
 }
 
-async function keep(key: BrowserKey, name: string): Promise<void> {
-  await withStore("readwrite", (store) => store.put(key, name));
+/** null: there is none, or this browser forbids storage, so that it was never remembered. */
+async function readKey(name: string): Promise<BrowserKey | null> {
+  const reading = withStore<BrowserKey | undefined>("readonly", (store) => store.get(name));
+  return (await reading.catch(() => null)) ?? null;
 }
 
 async function withStore<T>(
@@ -74,9 +99,15 @@ async function withStore<T>(
   opening.onupgradeneeded = () => opening.result.createObjectStore(STORE);
   const database = await resultOf(opening);
   try {
-    return await resultOf(ask(database.transaction(STORE, mode).objectStore(STORE)));
+    const transaction = database.transaction(STORE, mode);
+    const asked = ask(transaction.objectStore(STORE));
+    // A change that was made can still fail to be stored.
+    await new Promise<void>((resolve, reject) => {
+      transaction.oncomplete = () => resolve();
+      transaction.onabort = () => reject(transaction.error);
+    });
+    return asked.result;
   } finally {
-    // Waits for the transaction.
     database.close();
   }
 }

@@ -79,13 +79,11 @@ export const EN = {
     "A browser that is remembered opens this address without a terminal, until it is revoked or was not used for 90 days.",
   "bookmark.list": "remembered browsers",
   "bookmark.name": "name",
-  "bookmark.name.rule": "letters, digits, _ . and -, at most 40",
   "bookmark.key": "key fingerprint",
   "bookmark.made": "created",
   "bookmark.used": "last use",
   "bookmark.revoke": "revoke",
   "bookmark.this": "This browser is remembered as {name}: bookmark this page.",
-  "bookmark.remember": "remember this browser",
   // Events
   "events.title": "Events",
   "events.lead": "What happened, and which channels received it.",

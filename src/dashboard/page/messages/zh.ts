@@ -78,13 +78,11 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "bookmark.lead": "被记住的浏览器无需终端即可打开本地址，直到被撤销，或 90 天未使用。",
   "bookmark.list": "已记住的浏览器",
   "bookmark.name": "名称",
-  "bookmark.name.rule": "字母、数字、_ . 和 -，最多 40 个字符",
   "bookmark.key": "密钥指纹",
   "bookmark.made": "创建",
   "bookmark.used": "上次使用",
   "bookmark.revoke": "撤销",
   "bookmark.this": "此浏览器已被记住，名称为 {name}：请把本页加入书签。",
-  "bookmark.remember": "记住此浏览器",
   // Events
   "events.title": "事件",
   "events.lead": "发生了什么，通知了谁。",

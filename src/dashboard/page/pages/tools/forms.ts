@@ -4,14 +4,11 @@ import { advice } from "../../../../core/advice.ts";
 import type { Kind } from "../../../../limits/counters.ts";
 import { amountToType } from "../../../../limits/format.ts";
 import type { ToolAnswer, ToolSettings, ToolsAnswer } from "../../../api.ts";
-import type { ActionForm, Choice, Field, Values } from "../../action-form.ts";
+import { type ActionForm, type Choice, type Field, NAME, type Values } from "../../action-form.ts";
 import { readAmount } from "../../limit-amount.ts";
 import type { Translate } from "../../messages/messages.ts";
 
 /* What is asked before an action of the tools' pages is planned. */
-
-/** Of a tool or a token. */
-const NAME = /^[A-Za-z0-9][\w.-]{0,39}$/;
 
 /** With an example of what can be typed. Empty: it has none of its own. */
 export const SETTINGS = {
