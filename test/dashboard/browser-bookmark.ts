@@ -84,6 +84,7 @@ export async function opensAfterLostAnswer(t: Test, scene: DashboardSetup, watch
   const dialog = page.getByRole("dialog");
   await page.getByRole("button", { name: "bookmark" }).click();
   await dialog.getByRole("button", { name: "continue" }).click();
+  await dialog.getByText("+ browser chrome").waitFor();
   await dialog.getByLabel("The six digits").fill(await digitsFor(scene));
   await dialog.getByRole("button", { name: "do it" }).click();
   await dialog.getByRole("alert").waitFor();
