@@ -24,11 +24,11 @@ interface Timing {
   readonly closeAfterMs: number;
   /** Between two attempts at a taken port, if it is open always. */
   readonly retryMs: number;
+  /** A daemon that is killed loses this much of the sessions' last use. */
+  readonly saveMs: number;
 }
 
-const TIMING: Timing = { closeAfterMs: 15 * 60_000, retryMs: 10_000 };
-/** A daemon that is killed loses this much of the sessions' last use. */
-const SAVE_MS = 60_000;
+const TIMING: Timing = { closeAfterMs: 15 * 60_000, retryMs: 10_000, saveMs: 60_000 };
 
 interface OpenServer {
   readonly server: DashboardServer;
@@ -176,7 +176,7 @@ export class Dashboard {
     const saveTimer = setInterval(() => {
       this.bookmarks.endForgotten();
       this.#inBackground("saving the dashboard's sessions", () => this.#saveSessions());
-    }, SAVE_MS);
+    }, this.#timing.saveMs);
     saveTimer.unref();
     this.#open = { server, url, listen: JSON.stringify(listen), saveTimer };
     this.#failure = null;

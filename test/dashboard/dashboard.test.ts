@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
@@ -105,6 +106,7 @@ interface More {
   /** The folder of sessions and redirect pages. */
   readonly run?: string;
   readonly retryMs?: number;
+  readonly saveMs?: number;
   readonly status?: () => Promise<object>;
   readonly usage?: object;
 }
@@ -116,7 +118,7 @@ async function unreadable(): Promise<never> {
 
 /** A dashboard whose daemon does nothing. */
 function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {}) {
-  const { settings = ASKED, run = temporaryFolder(t), retryMs = 10_000, ...others } = more;
+  const { settings = ASKED, run = temporaryFolder(t), retryMs = 10_000, saveMs = 60_000, ...others } = more;
   const lines: string[] = [];
   const log = createLogger({
     level: "info",
@@ -145,7 +147,7 @@ function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {})
     peers: new PeerLookup(new Connections()),
     ...others,
   } as unknown as DashboardDeps;
-  const made = new Dashboard(deps, { closeAfterMs, retryMs });
+  const made = new Dashboard(deps, { closeAfterMs, retryMs, saveMs });
   t.teardown(() => made.stop());
   return { made, tail, log: () => lines.join("") };
 }
@@ -206,6 +208,29 @@ t.test("a download that has not begun to answer ends with its session", async (t
   for (let more = 0; more < 16; more += 1) await visitWith(await made.open("test"));
   waiting[0]?.({ text: "a,b\r\n", after: null });
   t.equal(await download, "ECONNRESET");
+});
+
+t.test("a session of a browser ends soon after the list of browsers is gone", async (t) => {
+  const run = temporaryFolder(t);
+  const listen = { host: "localhost" as const, port: await freePort() };
+  const now = systemClock.now();
+  const browsers = join(run, "browsers.json");
+  const kept = { name: "laptop", public_key: "key", origin: "http://localhost", made_at: now, used_at: now };
+  writeFileSync(browsers, JSON.stringify({ browsers: [kept] }), { mode: 0o600 });
+  const hash = createHash("sha256").update("kd_of-laptop").digest("hex");
+  await writeSessions(join(run, "dashboard-sessions.json"), listen, [{ hash, used_at: now, browser: "key" }]);
+  const { made } = dashboard(t, 900_000, systemClock, {
+    settings: { listen, when: "asked" },
+    run,
+    saveMs: 20,
+  });
+  await made.applyConfig();
+  const headers = { authorization: "Bearer kd_of-laptop" };
+  const asked = async () =>
+    (await say(made.status().address ?? "", "/api/nothing", { method: "POST", headers })).status;
+  t.equal(await asked(), 404);
+  rmSync(browsers);
+  await until("its session has ended", async () => (await asked()) === 401);
 });
 
 t.test("only a session survives a restart within the quiet time", async (t) => {
