@@ -52,8 +52,8 @@ export class NowView {
     this.#deps = deps;
     this.#status = new Cached(clock, deps.status);
     this.#known = new Cached(clock, async () => deps.sessions());
-    this.#today = new Cached(clock, () => ask("today", clock.now()).catch(nullIfUnavailable));
-    this.#comparison = new Cached(clock, () => ask("comparison", clock.now()).catch(nullIfUnavailable));
+    this.#today = new Cached(clock, () => ask("today", [clock.now()]).catch(nullIfUnavailable));
+    this.#comparison = new Cached(clock, () => ask("comparison", [clock.now()]).catch(nullIfUnavailable));
     this.#outlook = new Cached(
       clock,
       async () => (await readOutlook(ask, clock.now()).catch(nullIfUnavailable)) ?? EMPTY_OUTLOOK,

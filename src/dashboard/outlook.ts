@@ -21,8 +21,8 @@ const MAX_SESSIONS = 50;
 
 export async function readOutlook(ask: Ask, now: number): Promise<Outlook> {
   const [firstBytes, sessions] = await Promise.all([
-    ask("firstBytes", now),
-    ask("sessions", { since: now - SESSION_MS, tools: [], projects: [] }),
+    ask("firstBytes", [now]),
+    ask("sessions", [{ since: now - SESSION_MS, tools: [], projects: [] }]),
   ]);
   return { firstBytes, sessions: sessions.slice(0, MAX_SESSIONS).map(loggedSession) };
 }

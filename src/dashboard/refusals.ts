@@ -10,7 +10,7 @@ export const MAX_REFUSALS = 20;
 
 /** The last refusals of this machine, newest first: what to do about one must be typed where it happened. */
 export async function lastRefusals(ask: Ask): Promise<RefusedRecord[]> {
-  const records = await ask("refused", MAX_REFUSALS);
+  const records = await ask("refused", [MAX_REFUSALS]);
   return records.flatMap((record) => withAdvice(exportedRecord(record)) ?? []);
 }
 

@@ -115,7 +115,7 @@ export async function readTool(name: string, deps: ToolsDeps, ask: Ask): Promise
   );
   const file = isSandbox() ? null : (await readText(paths.config)).text;
   const since = clock.now() - DAY_MS;
-  const rows = await ask("sessions", { since, tools: [name], projects: [] }).catch(noneIfUnavailable);
+  const rows = await ask("sessions", [{ since, tools: [name], projects: [] }]).catch(noneIfUnavailable);
   const known = controls()
     .sessions()
     .filter(({ tool }) => tool === name);

@@ -44,12 +44,12 @@ export class UsageQuestions {
     this.#ask = ask;
   }
 
-  readonly ask: Ask = async (name, ...values) => {
+  readonly ask: Ask = async (name, values) => {
     if (this.#waiting >= MAX_WAITING)
       throw new HttpError(503, "too many requests are waiting. try again in a moment");
     this.#waiting += 1;
     try {
-      return await this.#ask(name, ...values);
+      return await this.#ask(name, values);
     } catch (error) {
       if (!(error instanceof IndexError)) throw error;
       const next = error.message.includes("→") ? "" : ` → ${advice.status()}`;
@@ -65,7 +65,7 @@ export class UsageQuestions {
     const unit = oneOf(BINS, query.get("bin") ?? "day", "bin");
     const by = oneOf(SELECTED_NAMES, query.get("by") ?? "tool", "by");
     const question = { selection, unit, by };
-    const chart = await this.ask("chart", question, now);
+    const chart = await this.ask("chart", [question, now]);
     if (chart === null) {
       throw new HttpError(400, `too many ${unit}s for a chart. choose a shorter period, or a longer unit`);
     }
@@ -82,13 +82,13 @@ export class UsageQuestions {
     if (!/^\d{1,3}$/.test(limitText) || limit < 1 || limit > MAX_RECORDS) {
       throw new HttpError(400, `limit is a number from 1 to ${MAX_RECORDS}`);
     }
-    const { records, older, newer } = await this.ask("page", selection, { before, after }, limit);
+    const { records, older, newer } = await this.ask("page", [selection, { before, after }, limit]);
     return { records: records.map(exportedRecord), older, newer };
   }
 
   /** GET /api/records/<id> */
   async record(id: string): Promise<Pick<RecordAnswer, "record" | "attempts">> {
-    const found = isRecordId(id) ? await this.ask("record", id) : null;
+    const found = isRecordId(id) ? await this.ask("record", [id]) : null;
     if (found === null) throw new HttpError(404, `there is no record ${id}`);
     return { record: exportedRecord(found.record), attempts: found.attempts.map(exportedRecord) };
   }
@@ -102,7 +102,7 @@ export class UsageQuestions {
     this.#downloads += 1;
     try {
       // Read first, so that a log that cannot be read is still an error response.
-      let part = await this.ask("csv", selection, null);
+      let part = await this.ask("csv", [selection, null]);
       res.writeHead(200, {
         ...PAGE_HEADERS,
         "content-type": "text/csv; charset=utf-8",
@@ -113,7 +113,7 @@ export class UsageQuestions {
         if (part.text !== "" && !res.write(part.text)) await drained(res, stallMs);
         if (res.destroyed) throw new HttpError(503, "request canceled");
         if (part.after === null) break;
-        part = await this.ask("csv", selection, part.after);
+        part = await this.ask("csv", [selection, part.after]);
       }
       res.end();
     } finally {

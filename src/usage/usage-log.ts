@@ -100,9 +100,9 @@ export class UsageLog {
   }
 
   /** Asks the index's thread, once it is up to date. Throws an IndexError if it cannot be read now. */
-  readonly ask: Ask = async (name, ...values) => {
+  readonly ask: Ask = async (name, values) => {
     await this.catchUp();
-    return this.#indexer.ask(name, ...values);
+    return this.#indexer.ask(name, values);
   };
 
   /** Queries the index as it is. null: it cannot be read now. */

@@ -472,8 +472,8 @@ t.test("an index that cannot be read is reported, and nobody waits longer than t
     message: "the usage index cannot be read: there is no none.db → keybearer status",
   });
   const busy = new UsageQuestions(() => new Promise(() => {}));
-  for (let number = 0; number < 32; number += 1) void busy.ask("today", 0);
-  await t.rejects(busy.ask("today", 0), { status: 503, message: /too many requests are waiting/ });
+  for (let number = 0; number < 32; number += 1) void busy.ask("today", [0]);
+  await t.rejects(busy.ask("today", [0]), { status: 503, message: /too many requests are waiting/ });
 });
 
 t.test("a browser is started without a shell", async (t) => {

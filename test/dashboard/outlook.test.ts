@@ -23,7 +23,7 @@ async function read(t: Test, records: readonly UsageRecord[]): Promise<Outlook> 
   const folder = mkdtempSync(join(tmpdir(), "kb-outlook-"));
   const { db, close } = openIndexForReading(makeIndex(folder, records));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const ask = (async (name: QuestionName, ...values: unknown[]) => answerQuestion(db, name, values)) as Ask;
+  const ask = (async (name: QuestionName, values: unknown[]) => answerQuestion(db, name, values)) as Ask;
   try {
     return await readOutlook(ask, NOW);
   } finally {

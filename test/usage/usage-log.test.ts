@@ -120,7 +120,7 @@ t.test(
     const selection = everythingIn({ since: NOON - DAY, until: NOON + DAY });
     const newest = { before: null, after: null };
     const listed = async () =>
-      (await it.usage.ask("page", selection, newest, 500)).records.map(({ id }) => id);
+      (await it.usage.ask("page", [selection, newest, 500])).records.map(({ id }) => id);
     const ids: string[] = [];
     for (let number = 0; number < 300; number += 1) {
       const one = opening();
@@ -132,18 +132,21 @@ t.test(
     t.same(await listed(), ids.toReversed());
     const [, during] = await Promise.all([it.usage.rebuild(), listed()]);
     t.same(during, ids.toReversed());
-    const [record, missing] = [await it.usage.ask("record", ids[7] ?? ""), await it.usage.ask("record", "x")];
+    const [record, missing] = [
+      await it.usage.ask("record", [ids[7] ?? ""]),
+      await it.usage.ask("record", ["x"]),
+    ];
     t.match(record, { record: { id: ids[7], end: "complete" }, attempts: [] });
     t.equal(missing, null);
     t.same(
-      (await it.usage.ask("chart", { selection, unit: "day", by: "tool" }, NOON))?.total.sums.requests,
+      (await it.usage.ask("chart", [{ selection, unit: "day", by: "tool" }, NOON]))?.total.sums.requests,
       300,
     );
 
-    const waiting = t.rejects(it.usage.ask("today", NOON), IndexError);
+    const waiting = t.rejects(it.usage.ask("today", [NOON]), IndexError);
     await it.usage.stop();
     await waiting;
-    await t.rejects(it.usage.ask("today", NOON), IndexError, "nothing is read once it is stopped");
+    await t.rejects(it.usage.ask("today", [NOON]), IndexError, "nothing is read once it is stopped");
   },
 );
 

@@ -40,7 +40,7 @@ const AFTER_FAILURE_MS = 10_000;
 /** Asks a question about the index. Throws an IndexError if it cannot be read now. */
 export type Ask = <Name extends QuestionName>(
   name: Name,
-  ...values: Parameters<Questions[Name]>
+  values: Parameters<Questions[Name]>,
 ) => Promise<ReturnType<Questions[Name]>>;
 
 /** Runs the thread that writes the index, and reads it for pages. It starts when there is something to write, and ends when it is idle. */
@@ -110,7 +110,7 @@ export class Indexer {
   }
 
   /** In the thread, because a long reading must not delay a request. */
-  readonly ask: Ask = async (name, ...values) => {
+  readonly ask: Ask = async (name, values) => {
     this.#questions += 1;
     try {
       // Not beside the last thread, which still has the index open.
