@@ -1,21 +1,10 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import { errorMessage } from "../../core/errors.ts";
-import { answerQuestion, type QuestionName } from "../reports/questions.ts";
+import { answerQuestion } from "../reports/questions.ts";
 import { IndexError, type IndexErrorKind, queryIndex } from "./database.ts";
+import { type Asked, RequestQueue, type RunKind } from "./request-queue.ts";
 import { type IndexOptions, type Progress, UsageIndex } from "./usage-index.ts";
-
-export type RunKind = "catch-up" | "rebuild";
-
-interface Asked {
-  readonly kind: "ask";
-  readonly number: number;
-  readonly name: QuestionName;
-  readonly values: readonly unknown[];
-}
-
-/** What the daemon sends to the thread. */
-export type Request = { readonly kind: RunKind; readonly number: number } | Asked | { readonly kind: "stop" };
 
 /**
  * What the thread sends back: its progress, what it waits for, that the run with this number is done, the answer to a
@@ -53,62 +42,45 @@ async function serve(): Promise<void> {
   const port = parentPort;
   if (port === null) return;
   const index = new UsageIndex(workerData, workerData.stamp);
-  const requests: Request[] = [];
-  let wake = (): void => {};
-  port.on("message", (request: Request) => {
-    requests.push(request);
-    wake();
-  });
+  const requests = new RequestQueue(port);
   const answer = (message: Answer): void => port.postMessage(message);
-  for (;;) {
-    const request = requests.shift();
-    if (request === undefined) {
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-      });
+  while (requests.receive()) {
+    const run = requests.takeRun();
+    if (run !== null) {
+      await runToEnd(index, run.kind, requests, answer);
+      // The run may have ended early.
+      if (!requests.receive()) break;
+      for (const number of run.numbers)
+        answer({ kind: "done", number, progress: index.progress(), stamp: index.stamp });
       continue;
     }
-    if (request.kind === "stop") break;
-    if (request.kind === "ask") {
-      answer(answerTo(request));
-      continue;
-    }
-    const isStopped = () => requests.some(({ kind }) => kind === "stop");
-    const answerWaiting = () => {
-      for (const asked of requests.filter(({ kind }) => kind === "ask") as Asked[]) {
-        requests.splice(requests.indexOf(asked), 1);
-        answer(answerTo(asked));
-      }
-    };
-    await run(index, request.kind, isStopped, answerWaiting, answer);
-    // The run may have ended early.
-    if (isStopped()) break;
-    answer({ kind: "done", number: request.number, progress: index.progress(), stamp: index.stamp });
+    const asked = requests.takeQuestion();
+    if (asked === null) await requests.arrival();
+    else answer(answerTo(asked));
   }
   index.close();
   answer({ kind: "closed", stamp: index.stamp });
   port.close();
 }
 
-async function run(
+/** Or to the stop. A question is answered now and then, because a run can take minutes. */
+async function runToEnd(
   index: UsageIndex,
   kind: RunKind,
-  isStopped: () => boolean,
-  answerWaiting: () => void,
+  requests: RequestQueue,
   answer: (message: Answer) => void,
 ): Promise<void> {
   let reported = performance.now();
   let steps = kind === "rebuild" ? index.rebuild() : index.catchUp();
-  while (!isStopped()) {
+  while (requests.receive()) {
     try {
       for (const _ of steps) {
         if (performance.now() - reported < REPORT_MS) continue;
-        reported = performance.now();
         answer({ kind: "progress", progress: index.progress() });
-        // Lets requests arrive.
-        await pause(0);
-        if (isStopped()) return;
-        answerWaiting();
+        if (!requests.receive()) return;
+        const asked = requests.takeQuestion();
+        if (asked !== null) answer(answerTo(asked));
+        reported = performance.now();
       }
       return;
     } catch (error) {
@@ -116,8 +88,9 @@ async function run(
       // The next attempt rebuilds a damaged index.
       if (error.kind !== "corrupt")
         answer({ kind: "waiting", message: errorMessage(error), progress: index.progress() });
-      await pause(RETRY_MS);
-      answerWaiting();
+      const asked = requests.takeQuestion();
+      if (asked === null) await pause(RETRY_MS);
+      else answer(answerTo(asked));
       steps = index.catchUp();
     }
   }

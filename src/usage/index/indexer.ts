@@ -6,8 +6,9 @@ import { withTimeout } from "../../core/timeout.ts";
 import { MINUTE_MS } from "../../core/units.ts";
 import type { QuestionName, Questions } from "../reports/questions.ts";
 import { IndexError } from "./database.ts";
-import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
+import type { Answer, WorkerData } from "./index-worker.ts";
 import { LoadedPackage, REPLACED } from "./loaded-package.ts";
+import type { Request, RunKind } from "./request-queue.ts";
 import { type IndexOptions, type Progress, readStamp } from "./usage-index.ts";
 
 /** How much of the journal is in the index. */
