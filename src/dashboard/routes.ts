@@ -165,7 +165,7 @@ export class Api {
     return this.#answerRoute(request);
   }
 
-  async #answerRoute({ route, req, res, name, query }: ApiRequest): Promise<unknown> {
+  async #answerRoute({ route, req, res, name, query, signal }: ApiRequest): Promise<unknown> {
     // A route that the table does not have is not served.
     switch (Object.hasOwn(REACH, route) ? route : "") {
       case "GET /api/now":
@@ -174,18 +174,18 @@ export class Api {
         await this.#live.follow(res);
         return HANDLED;
       case "GET /api/usage":
-        return this.#usage.chart(query, this.#deps.clock.now());
+        return this.#usage.chart(query, this.#deps.clock.now(), signal);
       case "GET /api/records":
-        return this.#usage.page(query);
+        return this.#usage.page(query, signal);
       case "GET /api/records/:name":
-        return this.#record(name);
+        return this.#record(name, signal);
       case "GET /api/csv":
-        await this.#usage.download(query, res);
+        await this.#usage.download(query, res, signal);
         return HANDLED;
       case "GET /api/tools":
         return listTools(this.#deps);
       case "GET /api/tools/:name":
-        return readTool(name, this.#deps, this.#usage.ask);
+        return readTool(name, this.#deps, this.#usage.ask, signal);
       case "POST /api/plan":
         return this.#plan(req);
       case "POST /api/run":
@@ -199,7 +199,7 @@ export class Api {
       case "GET /api/mirror":
         return this.#mirror();
       case "GET /api/bill":
-        return this.#bill(query.get("month") ?? "");
+        return this.#bill(query.get("month") ?? "", signal);
       default:
         throw new HttpError(404, "there is nothing here");
     }
@@ -230,8 +230,8 @@ export class Api {
     return { challenge: this.#bookmarks.challenge(body.public_key, originOf(req)) };
   }
 
-  async #record(id: string): Promise<RecordAnswer> {
-    const { record, attempts } = await this.#usage.record(id);
+  async #record(id: string, signal: AbortSignal): Promise<RecordAnswer> {
+    const { record, attempts } = await this.#usage.record(id, signal);
     const compared = this.#deps.mirror.compared(id).find((row) => row.record?.id === id) ?? null;
     return { record, attempts, refusal: adviceFor(record), compared };
   }
@@ -298,12 +298,12 @@ export class Api {
     };
   }
 
-  async #bill(month: string): Promise<MonthBill> {
+  async #bill(month: string, signal: AbortSignal): Promise<MonthBill> {
     const { mirror, clock } = this.#deps;
     const { from, to } = monthOf(month);
     const usage = (by: By) => {
       const query = new URLSearchParams({ since: String(from), until: String(to), bin: "month", by });
-      return this.#usage.chart(query, clock.now());
+      return this.#usage.chart(query, clock.now(), signal);
     };
     const [tools, models, consoles] = await Promise.all([
       usage("tool"),

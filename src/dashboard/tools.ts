@@ -106,7 +106,12 @@ export async function listTools({
 }
 
 /** Throws an HttpError if there is no such tool. */
-export async function readTool(name: string, deps: ToolsDeps, ask: Ask): Promise<ToolAnswer> {
+export async function readTool(
+  name: string,
+  deps: ToolsDeps,
+  ask: Ask,
+  signal: AbortSignal,
+): Promise<ToolAnswer> {
   const { paths, snapshot, isSandbox, controls, clock } = deps;
   requireTool(deps, name);
   const uses = readTokenUses(paths.tokenUses);
@@ -115,7 +120,9 @@ export async function readTool(name: string, deps: ToolsDeps, ask: Ask): Promise
   );
   const file = isSandbox() ? null : (await readText(paths.config)).text;
   const since = clock.now() - DAY_MS;
-  const rows = await ask("sessions", [{ since, tools: [name], projects: [] }]).catch(noneIfUnavailable);
+  const rows = await ask("sessions", [{ since, tools: [name], projects: [] }], signal).catch(
+    noneIfUnavailable,
+  );
   const known = controls()
     .sessions()
     .filter(({ tool }) => tool === name);

@@ -44,13 +44,14 @@ export class UsageQuestions {
     this.#ask = ask;
   }
 
-  readonly ask: Ask = async (name, values) => {
+  readonly ask: Ask = async (name, values, signal) => {
     if (this.#waiting >= MAX_WAITING)
       throw new HttpError(503, "too many requests are waiting. try again in a moment");
     this.#waiting += 1;
     try {
-      return await this.#ask(name, values);
+      return await this.#ask(name, values, signal);
     } catch (error) {
+      if (signal?.aborted) throw new HttpError(503, "request canceled");
       if (!(error instanceof IndexError)) throw error;
       const next = error.message.includes("→") ? "" : ` → ${advice.status()}`;
       throw new HttpError(503, `the usage index cannot be read: ${error.message}${next}`);
@@ -60,12 +61,12 @@ export class UsageQuestions {
   };
 
   /** GET /api/usage */
-  async chart(query: URLSearchParams, now: number): Promise<UsageChart> {
+  async chart(query: URLSearchParams, now: number, signal: AbortSignal): Promise<UsageChart> {
     const selection = selectionIn(query, ["bin", "by"]);
     const unit = oneOf(BINS, query.get("bin") ?? "day", "bin");
     const by = oneOf(SELECTED_NAMES, query.get("by") ?? "tool", "by");
     const question = { selection, unit, by };
-    const chart = await this.ask("chart", [question, now]);
+    const chart = await this.ask("chart", [question, now], signal);
     if (chart === null) {
       throw new HttpError(400, `too many ${unit}s for a chart. choose a shorter period, or a longer unit`);
     }
@@ -73,7 +74,7 @@ export class UsageQuestions {
   }
 
   /** GET /api/records */
-  async page(query: URLSearchParams): Promise<RecordsPage> {
+  async page(query: URLSearchParams, signal: AbortSignal): Promise<RecordsPage> {
     const selection = selectionIn(query, ["before", "after", "limit"]);
     const before = idIn(query, "before");
     const after = idIn(query, "after");
@@ -82,19 +83,24 @@ export class UsageQuestions {
     if (!/^\d{1,3}$/.test(limitText) || limit < 1 || limit > MAX_RECORDS) {
       throw new HttpError(400, `limit is a number from 1 to ${MAX_RECORDS}`);
     }
-    const { records, older, newer } = await this.ask("page", [selection, { before, after }, limit]);
+    const { records, older, newer } = await this.ask("page", [selection, { before, after }, limit], signal);
     return { records: records.map(exportedRecord), older, newer };
   }
 
   /** GET /api/records/<id> */
-  async record(id: string): Promise<Pick<RecordAnswer, "record" | "attempts">> {
-    const found = isRecordId(id) ? await this.ask("record", [id]) : null;
+  async record(id: string, signal: AbortSignal): Promise<Pick<RecordAnswer, "record" | "attempts">> {
+    const found = isRecordId(id) ? await this.ask("record", [id], signal) : null;
     if (found === null) throw new HttpError(404, `there is no record ${id}`);
     return { record: exportedRecord(found.record), attempts: found.attempts.map(exportedRecord) };
   }
 
   /** GET /api/csv. The next part is read when the client has taken the one before, so memory does not grow with the log. */
-  async download(query: URLSearchParams, res: ServerResponse, stallMs = DOWNLOAD_STALL_MS): Promise<void> {
+  async download(
+    query: URLSearchParams,
+    res: ServerResponse,
+    signal: AbortSignal,
+    stallMs = DOWNLOAD_STALL_MS,
+  ): Promise<void> {
     const selection = selectionIn(query, []);
     if (this.#downloads >= MAX_DOWNLOADS) {
       throw new HttpError(503, `${MAX_DOWNLOADS} downloads are running. try again when one of them is done`);
@@ -102,7 +108,7 @@ export class UsageQuestions {
     this.#downloads += 1;
     try {
       // Read first, so that a log that cannot be read is still an error response.
-      let part = await this.ask("csv", [selection, null]);
+      let part = await this.ask("csv", [selection, null], signal);
       res.writeHead(200, {
         ...PAGE_HEADERS,
         "content-type": "text/csv; charset=utf-8",
@@ -113,7 +119,7 @@ export class UsageQuestions {
         if (part.text !== "" && !res.write(part.text)) await drained(res, stallMs);
         if (res.destroyed) throw new HttpError(503, "request canceled");
         if (part.after === null) break;
-        part = await this.ask("csv", [selection, part.after]);
+        part = await this.ask("csv", [selection, part.after], signal);
       }
       res.end();
     } finally {

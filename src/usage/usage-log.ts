@@ -81,9 +81,9 @@ export class UsageLog {
   }
 
   /** Brings the index up to date. If that takes longer, the result says how far it is. */
-  catchUp(timeoutMs = CATCH_UP_MS): Promise<IndexState> {
+  catchUp(timeoutMs = CATCH_UP_MS, signal?: AbortSignal): Promise<IndexState> {
     this.journal.writeRefusals();
-    return this.#indexer.catchUp(timeoutMs);
+    return this.#indexer.catchUp(timeoutMs, signal);
   }
 
   /** Rebuilds the index. That may continue after this returns. */
@@ -99,10 +99,10 @@ export class UsageLog {
     return this.readNow(query);
   }
 
-  /** Asks the index's thread, once it is up to date. Throws an IndexError if it cannot be read now. */
-  readonly ask: Ask = async (name, values) => {
-    await this.catchUp();
-    return this.#indexer.ask(name, values);
+  /** Asks the index's thread, once it is up to date. */
+  readonly ask: Ask = async (name, values, signal) => {
+    await this.catchUp(CATCH_UP_MS, signal);
+    return this.#indexer.ask(name, values, signal);
   };
 
   /** Queries the index as it is. null: it cannot be read now. */

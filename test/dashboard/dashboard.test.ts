@@ -22,6 +22,7 @@ import { readSessions, Sessions, writeSessions } from "../../src/dashboard/sessi
 import { UsageQuestions } from "../../src/dashboard/usage-api.ts";
 import { InFlight } from "../../src/proxy/in-flight.ts";
 import { IndexError } from "../../src/usage/index/database.ts";
+import type { Ask } from "../../src/usage/index/indexer.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
 import { longTest } from "../doubles/effort.ts";
 import { freePort } from "../doubles/listen.ts";
@@ -467,13 +468,34 @@ t.test("the machine's memory is read at most once in ten seconds", async (t) => 
 
 t.test("an index that cannot be read is reported, and nobody waits longer than there is room", async (t) => {
   const usage = new UsageQuestions(unreadable);
-  await t.rejects(usage.page(new URLSearchParams()), {
+  await t.rejects(usage.page(new URLSearchParams(), new AbortController().signal), {
     status: 503,
     message: "the usage index cannot be read: there is no none.db → keybearer status",
   });
   const busy = new UsageQuestions(() => new Promise(() => {}));
   for (let number = 0; number < 32; number += 1) void busy.ask("today", [0]);
   await t.rejects(busy.ask("today", [0]), { status: 503, message: /too many requests are waiting/ });
+});
+
+t.test("what a page asked of the log is given up when the page is gone", async (t) => {
+  const signals: (AbortSignal | undefined)[] = [];
+  const ask = (_name: unknown, _values: unknown, signal?: AbortSignal) => {
+    signals.push(signal);
+    return new Promise<never>(() => {});
+  };
+  const { made } = dashboard(t, 60_000, systemClock, { usage: { ask } });
+  const { url, token } = await visitWith(await made.open("test"));
+  const id = record(1).id;
+  for (const path of ["usage", "records", `records/${id}`, "csv", "bill?month=2026-10"]) {
+    signals.length = 0;
+    const page = new AbortController();
+    const headers = { authorization: `Bearer ${token}` };
+    const answer = fetch(new URL(`/api/${path}`, url), { headers, signal: page.signal });
+    await until(`${path} is asked`, () => signals.length > 0);
+    page.abort();
+    await t.rejects(answer);
+    await until(`${path} is given up`, () => signals.every((signal) => signal?.aborted));
+  }
 });
 
 t.test("a browser is started without a shell", async (t) => {

@@ -31,7 +31,7 @@ async function startServer(t: Test) {
   const server = createServer((_req, res) => {
     const one: (typeof sent)[number] = { res, result: "pending" };
     sent.push(one);
-    usage.download(new URLSearchParams(), res, limits.stallMs).then(
+    usage.download(new URLSearchParams(), res, new AbortController().signal, limits.stallMs).then(
       () => {
         one.result = "sent";
       },

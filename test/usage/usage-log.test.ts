@@ -2,6 +2,7 @@ import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { UsageQuestions } from "../../src/dashboard/usage-api.ts";
 import { Limiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
 import { IndexError } from "../../src/usage/index/database.ts";
@@ -149,6 +150,18 @@ t.test(
     await t.rejects(it.usage.ask("today", [NOON]), IndexError, "nothing is read once it is stopped");
   },
 );
+
+t.test("a question that is given up leaves its place to another one", async (t) => {
+  const { usage } = startLog(t, newFolder(t), 2 * DAY, setClock(NOON));
+  await usage.catchUp();
+  const questions = new UsageQuestions(usage.ask);
+  const pages = Array.from({ length: 32 }, () => new AbortController());
+  const asked = pages.map(({ signal }) => questions.ask("today", [NOON], signal));
+  await t.rejects(questions.ask("today", [NOON]), { status: 503, message: /too many/ });
+  for (const page of pages) page.abort();
+  for (const one of asked) await t.rejects(one, { status: 503, message: "request canceled" });
+  t.match(await questions.ask("today", [NOON]), { total: { requests: 0 } });
+});
 
 t.test("what counts against a quota outlives the days it was spent on", async (t) => {
   const state = newFolder(t);

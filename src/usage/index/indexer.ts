@@ -38,10 +38,14 @@ const IDLE_AFTER_QUESTION_MS = 20_000;
 /** How long after a failure no new thread is started. */
 const AFTER_FAILURE_MS = 10_000;
 
-/** Asks a question about the index. Throws an IndexError if it cannot be read now. */
+/**
+ * Asks a question about the index. Throws an IndexError if it cannot be read now, and the signal's reason once that is
+ * aborted.
+ */
 export type Ask = <Name extends QuestionName>(
   name: Name,
   values: Parameters<Questions[Name]>,
+  signal?: AbortSignal,
 ) => Promise<ReturnType<Questions[Name]>>;
 
 /** Runs the thread that writes the index, and reads it for pages. It starts when there is something to write, and ends when it is idle. */
@@ -76,10 +80,10 @@ export class Indexer {
   }
 
   /** Brings the index up to date, and waits for it no longer than this. */
-  async catchUp(timeoutMs: number): Promise<IndexState> {
+  async catchUp(timeoutMs: number, signal?: AbortSignal): Promise<IndexState> {
     const state = this.state();
     const isUntouched = this.#stamp !== null && readStamp(this.#deps.file) === this.#stamp;
-    return state.current && isUntouched ? state : await this.#runFor("catch-up", timeoutMs);
+    return state.current && isUntouched ? state : await this.#runFor("catch-up", timeoutMs, signal);
   }
 
   async rebuild(timeoutMs: number): Promise<IndexState> {
@@ -111,14 +115,16 @@ export class Indexer {
   }
 
   /** In the thread, because a long reading must not delay a request. */
-  readonly ask: Ask = async (name, values) => {
+  readonly ask: Ask = async (name, values, signal) => {
     this.#questions += 1;
     try {
       // Not beside the last thread, which still has the index open.
       await this.#ended;
       clearTimeout(this.#idle);
       this.#thread ??= this.#startThread();
-      const answer = await this.#thread?.request({ kind: "ask", name, values });
+      signal?.throwIfAborted();
+      const answer = await this.#thread?.request({ kind: "ask", name, values }, signal);
+      signal?.throwIfAborted();
       if (answer?.kind === "answer") return answer.value as ReturnType<Questions[typeof name]>;
       if (answer?.kind === "unreadable") throw new IndexError(answer.error.kind, answer.error.message);
       throw new IndexError("busy", this.#waitingFor ?? "keybearer is stopping");
@@ -132,8 +138,8 @@ export class Indexer {
     background(this.#run("catch-up"), this.#deps.log, "catching up with the usage log");
   }
 
-  async #runFor(kind: RunKind, timeoutMs: number): Promise<IndexState> {
-    const isDone = await withTimeout(this.#run(kind), timeoutMs, false);
+  async #runFor(kind: RunKind, timeoutMs: number, signal?: AbortSignal): Promise<IndexState> {
+    const isDone = await withTimeout(this.#run(kind), timeoutMs, false, signal);
     // What was appended during the run does not matter to this caller.
     return { ...this.state(), current: isDone };
   }
@@ -249,16 +255,25 @@ class IndexThread {
     });
   }
 
-  /** Resolves to null if the thread ended before. */
+  /** Resolves to null if the thread ended before, or the question was canceled. */
   request(
     asked:
       | { readonly kind: RunKind }
       | { readonly kind: "ask"; readonly name: QuestionName; readonly values: readonly unknown[] },
+    signal?: AbortSignal,
   ): Promise<Answer | null> {
     this.#number += 1;
     const number = this.#number;
+    const cancel = () => {
+      this.#worker.postMessage({ kind: "cancel", number } satisfies Request);
+      this.#finish(number, null);
+    };
     return new Promise((resolve) => {
-      this.#waiting.set(number, resolve);
+      this.#waiting.set(number, (answer) => {
+        signal?.removeEventListener("abort", cancel);
+        resolve(answer);
+      });
+      signal?.addEventListener("abort", cancel);
       this.#worker.postMessage({ ...asked, number } satisfies Request);
     });
   }
