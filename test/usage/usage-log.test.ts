@@ -34,7 +34,7 @@ interface TestLog {
   readonly index: string;
 }
 
-function startLog(t: Test, state: string, keep: number, clock: SetClock): TestLog {
+function startLog(t: Test, state: string, keep: number, clock: SetClock, log = quietLog()): TestLog {
   const ticker = heldTicker();
   const limiter = new Limiter(clock, systemCalendar);
   const [folder, index] = [join(state, "usage"), join(state, "index.db")];
@@ -43,7 +43,7 @@ function startLog(t: Test, state: string, keep: number, clock: SetClock): TestLo
     index,
     clock,
     ticker,
-    log: quietLog(),
+    log,
     sync: "normal",
     keep: () => keep,
     limiter,
@@ -161,6 +161,15 @@ t.test("a question that is given up leaves its place to another one", async (t) 
   for (const page of pages) page.abort();
   for (const one of asked) await t.rejects(one, { status: 503, message: "request canceled" });
   t.match(await questions.ask("today", [NOON]), { total: { requests: 0 } });
+});
+
+t.test("a question that fails is logged once, and the next one is answered", async (t) => {
+  const lines: string[] = [];
+  const { usage } = startLog(t, newFolder(t), 2 * DAY, setClock(NOON), quietLog(lines));
+  const wrong = "no such question" as "today";
+  for (let time = 0; time < 2; time += 1) await t.rejects(usage.ask(wrong, [NOON]), IndexError);
+  t.equal(lines.filter((line) => line.includes("could not answer a question")).length, 1);
+  t.match(await usage.ask("today", [NOON]), { total: { requests: 0 } });
 });
 
 t.test("what counts against a quota outlives the days it was spent on", async (t) => {

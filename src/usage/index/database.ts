@@ -58,8 +58,8 @@ export interface Connection {
   close(): void;
 }
 
-/** Why an index cannot be used. missing, outdated, corrupt: rebuild it. busy, disk: try again later. */
-export type IndexErrorKind = "missing" | "outdated" | "corrupt" | "busy" | "disk";
+/** Why an index cannot be used. missing, outdated, corrupt: rebuild it. busy, disk: try again later. bug: see the log. */
+export type IndexErrorKind = "missing" | "outdated" | "corrupt" | "busy" | "disk" | "bug";
 
 export class IndexError extends Error {
   readonly kind: IndexErrorKind;

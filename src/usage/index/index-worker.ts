@@ -8,7 +8,7 @@ import { type IndexOptions, type Progress, UsageIndex } from "./usage-index.ts";
 
 /**
  * What the thread sends back: its progress, what it waits for, that the run with this number is done, the answer to a
- * question, and that it ends.
+ * question, that there is none because of a bug, and that it ends.
  */
 export type Answer =
   | { readonly kind: "answer"; readonly number: number; readonly value: unknown }
@@ -17,6 +17,7 @@ export type Answer =
       readonly number: number;
       readonly error: { readonly kind: IndexErrorKind; readonly message: string };
     }
+  | { readonly kind: "failed"; readonly number: number; readonly error: Error }
   | { readonly kind: "progress"; readonly progress: Progress }
   | {
       readonly kind: "done";
@@ -99,17 +100,24 @@ async function runToEnd(
 /** From one state of the index. */
 function answerTo({ number, name, values }: Asked): Answer {
   const { file } = workerData as WorkerData;
-  const value = queryIndex(
-    file,
-    (db) => {
-      // Closing the connection rolls back.
-      db.exec("BEGIN");
-      return answerQuestion(db, name, values);
-    },
-    LOCK_WAIT_MS,
-  );
-  if (!(value instanceof IndexError)) return { kind: "answer", number, value };
-  return { kind: "unreadable", number, error: { kind: value.kind, message: value.message } };
+  try {
+    const value = queryIndex(
+      file,
+      (db) => {
+        // Closing the connection rolls back.
+        db.exec("BEGIN");
+        return answerQuestion(db, name, values);
+      },
+      LOCK_WAIT_MS,
+    );
+    if (!(value instanceof IndexError)) return { kind: "answer", number, value };
+    return { kind: "unreadable", number, error: { kind: value.kind, message: value.message } };
+  } catch (error) {
+    // Some errors cannot be sent as they are.
+    const sent = new Error(errorMessage(error));
+    if (error instanceof Error) sent.stack = error.stack ?? "";
+    return { kind: "failed", number, error: sent };
+  }
 }
 
 await serve();

@@ -61,6 +61,8 @@ export class Indexer {
   #progress: Progress | null = null;
   #stamp: string | null = null;
   #waitingFor: string | null = null;
+  /** Why the last question could not be answered. A page asks it again and again. */
+  #failure: string | null = null;
   #failedAt = Number.NEGATIVE_INFINITY;
   /** How many writes there were since the last run began. */
   #appended = 0;
@@ -126,6 +128,7 @@ export class Indexer {
       const answer = await this.#thread?.request({ kind: "ask", name, values }, signal);
       signal?.throwIfAborted();
       if (answer?.kind === "answer") return answer.value as ReturnType<Questions[typeof name]>;
+      if (answer?.kind === "failed") throw this.#failed(name, answer.error);
       if (answer?.kind === "unreadable") throw new IndexError(answer.error.kind, answer.error.message);
       throw new IndexError("busy", this.#waitingFor ?? "keybearer is stopping");
     } finally {
@@ -133,6 +136,13 @@ export class Indexer {
       this.#endThreadWhenIdle(IDLE_AFTER_QUESTION_MS);
     }
   };
+
+  #failed(question: QuestionName, error: Error): IndexError {
+    if (this.#failure !== error.message)
+      this.#deps.log.error({ err: error, question }, "the usage index could not answer a question");
+    this.#failure = error.message;
+    return new IndexError("bug", error.message);
+  }
 
   #catchUpLater(): void {
     background(this.#run("catch-up"), this.#deps.log, "catching up with the usage log");
@@ -203,7 +213,7 @@ export class Indexer {
       this.#stamp = answer.stamp;
       return;
     }
-    if (answer.kind === "answer" || answer.kind === "unreadable") return;
+    if (answer.kind === "answer" || answer.kind === "unreadable" || answer.kind === "failed") return;
     this.#progress = answer.progress;
     if (answer.kind === "done") this.#stamp = answer.stamp;
     const waitingFor = answer.kind === "waiting" ? answer.message : null;

@@ -59,6 +59,13 @@ t.test("a question that was canceled before it began is not answered", async (t)
   t.same(said(), ["answer 2"]);
 });
 
+t.test("a question that fails does not end the thread", async (t) => {
+  const wrong = { ...ask(1, "a"), name: "no such question" } as unknown as Asked;
+  const { said } = startThread(t, [wrong, ask(2, "b")]);
+  await until("both are answered", () => said().length === 2);
+  t.same(said(), ["failed 1", "answer 2"]);
+});
+
 t.test("a stop does not wait for questions", async (t) => {
   const { said, exited } = startThread(t, [ask(1, "a"), ask(2, "b"), { kind: "stop" }]);
   await exited;
