@@ -2,6 +2,7 @@ import type { SessionStatus } from "../control/session-status.ts";
 import type { Status } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
+import { withTimeout } from "../core/timeout.ts";
 import type { InFlight, InFlightCall } from "../proxy/in-flight.ts";
 import type { Ask } from "../usage/index/indexer.ts";
 import { startOfDay } from "../usage/reports/calendar.ts";
@@ -10,7 +11,7 @@ import { sumTokens, unknownCost } from "../usage/reports/sums.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { DaySums, Now, RefusedRecord, RunningCall, RunningSession, ShownRecord, Today } from "./api.ts";
-import { EMPTY_OUTLOOK, type Outlook, readOutlook, runningSessions } from "./outlook.ts";
+import { type Outlook, readOutlook, runningSessions } from "./outlook.ts";
 import { lastRefusals, MAX_REFUSALS, withAdvice } from "./refusals.ts";
 
 const MAX_RUNNING = 200;
@@ -20,7 +21,9 @@ const REFRESH_MS = 1000;
 const TODAY_STALE_MS = 15_000;
 const OUTLOOK_STALE_MS = 15_000;
 const OUTLOOK_REFRESH_MS = 3000;
-/** With 100,000 records it takes a third of a second, in small steps. */
+/** What is asked of the log is waited for this long. After that the page shows what was read before. */
+const LOG_WAIT_MS = 1000;
+/** With 100,000 records it takes a third of a second. */
 const COMPARISON_STALE_MS = 60_000;
 /** It can take this long until a finished record is in the log. */
 const WRITE_DELAY_MS = 500;
@@ -38,10 +41,13 @@ export class NowView {
   readonly #deps: NowDeps;
   readonly #status: Cached<Status>;
   readonly #known: Cached<readonly SessionStatus[]>;
-  readonly #today: Cached<TodayUsage | null>;
-  readonly #outlook: Cached<Outlook>;
-  readonly #comparison: Cached<TodayComparison | null>;
-  #refusals: Promise<RefusedRecord[]> | null = null;
+  readonly #today: LogPart<TodayUsage>;
+  readonly #outlook: LogPart<Outlook>;
+  readonly #comparison: LogPart<TodayComparison>;
+  /** Read once. */
+  readonly #logged: LogPart<readonly RefusedRecord[]>;
+  /** The last ones since the start, newest first. */
+  #refusals: readonly RefusedRecord[] = [];
   #lastRecordAt = Number.NEGATIVE_INFINITY;
   #lastOutlook: Outlook | null = null;
   /** Sessions that were in flight after the last outlook was read. */
@@ -52,20 +58,17 @@ export class NowView {
     this.#deps = deps;
     this.#status = new Cached(clock, deps.status);
     this.#known = new Cached(clock, async () => deps.sessions());
-    this.#today = new Cached(clock, () => ask("today", [clock.now()]).catch(nullIfUnavailable));
-    this.#comparison = new Cached(clock, () => ask("comparison", [clock.now()]).catch(nullIfUnavailable));
-    this.#outlook = new Cached(
-      clock,
-      async () => (await readOutlook(ask, clock.now()).catch(nullIfUnavailable)) ?? EMPTY_OUTLOOK,
-    );
+    this.#today = new LogPart(clock, () => ask("today", [clock.now()]));
+    this.#comparison = new LogPart(clock, () => ask("comparison", [clock.now()]));
+    this.#outlook = new LogPart(clock, () => readOutlook(ask, clock.now()));
+    this.#logged = new LogPart(clock, () => lastRefusals(ask));
   }
 
   async read(): Promise<Now> {
     const { clock, inFlight } = this.#deps;
     const isOld = ({ age }: Age) => age >= REFRESH_MS;
     const hasChanged = ({ at }: Age) => at < this.#lastRecordAt + WRITE_DELAY_MS;
-    this.#refusals ??= this.#readRefusals();
-    const [status, known, today, outlook, comparison, refusals] = await Promise.all([
+    const [status, known, today, outlook, comparison, logged] = await Promise.all([
       this.#status.read(isOld),
       this.#known.read(isOld),
       this.#today.read(
@@ -75,13 +78,14 @@ export class NowView {
         (it) => it.age >= OUTLOOK_STALE_MS || (it.age >= OUTLOOK_REFRESH_MS && hasChanged(it)),
       ),
       this.#comparison.read((it) => it.age >= COMPARISON_STALE_MS || this.#isNewDay(it)),
-      this.#refusals,
+      this.#logged.read(() => false),
     ]);
     const usual = comparison?.usual ?? null;
     const forecast = comparison?.forecast ?? null;
     const running = inFlight.list(MAX_RUNNING, clock.elapsed()).map(runningCall);
     if (outlook !== this.#lastOutlook) this.#unlogged = [];
-    const sessions = runningSessions(outlook.sessions, [...running, ...this.#unlogged], known);
+    const unlogged = [...running, ...this.#unlogged];
+    const sessions = runningSessions(outlook?.sessions ?? [], unlogged, known);
     this.#lastOutlook = outlook;
     this.#unlogged = sessions.filter((session) => session.last_at === null);
     return {
@@ -90,19 +94,16 @@ export class NowView {
       running,
       running_total: inFlight.size,
       sessions,
-      today: today === null ? null : { ...todayOf(today), usual, forecast },
-      first_bytes: outlook.firstBytes,
-      refusals,
+      today: today === null || this.#today.failed ? null : { ...todayOf(today), usual, forecast },
+      first_bytes: outlook?.firstBytes ?? [],
+      refusals: newestRefusals(this.#refusals, logged ?? []),
     };
   }
 
   recordFinished(record: ShownRecord): void {
     this.#lastRecordAt = this.#deps.clock.elapsed();
     const refused = withAdvice(record);
-    if (refused === null || this.#refusals === null) return;
-    this.#refusals = this.#refusals.then((list) =>
-      [refused, ...list.filter(({ id }) => id !== refused.id)].slice(0, MAX_REFUSALS),
-    );
+    if (refused !== null) this.#refusals = newestRefusals([refused], this.#refusals);
   }
 
   /** Since this was read. */
@@ -110,14 +111,15 @@ export class NowView {
     const now = this.#deps.clock.now();
     return startOfDay(now) !== startOfDay(now - age);
   }
+}
 
-  async #readRefusals(): Promise<RefusedRecord[]> {
-    const refusals = await lastRefusals(this.#deps.ask).catch(nullIfUnavailable);
-    if (refusals !== null) return refusals;
-    // The next call tries again.
-    this.#refusals = null;
-    return [];
-  }
+/** The later ones, then those of the earlier ones that are not among them. */
+function newestRefusals(
+  later: readonly RefusedRecord[],
+  earlier: readonly RefusedRecord[],
+): readonly RefusedRecord[] {
+  const isLater = new Set(later.map(({ id }) => id));
+  return [...later, ...earlier.filter(({ id }) => !isLater.has(id))].slice(0, MAX_REFUSALS);
 }
 
 /** When something was read, on the clock that cannot be set, and how long ago that is. */
@@ -157,10 +159,53 @@ class Cached<T> {
   }
 }
 
-/** The page works without the log, and shows that it cannot be read. */
-function nullIfUnavailable(error: unknown): null {
-  if (error instanceof HttpError) return null;
-  throw error;
+/** What is read from the log. The page works without it, so what was read last is shown while that takes long or fails. */
+class LogPart<T> {
+  readonly #clock: Clock;
+  readonly #readNow: () => Promise<T>;
+  #last: T | null = null;
+  #at = Number.NEGATIVE_INFINITY;
+  #isReading = false;
+  #failed = false;
+  /** Ends with the reading, or before it if that takes long. */
+  #wait: Promise<void> = Promise.resolve();
+
+  constructor(clock: Clock, readNow: () => Promise<T>) {
+    this.#clock = clock;
+    this.#readNow = readNow;
+  }
+
+  /** The last reading did. */
+  get failed(): boolean {
+    return this.#failed;
+  }
+
+  /** null: nothing was read yet. */
+  async read(isStale: (age: Age) => boolean): Promise<T | null> {
+    const elapsed = this.#clock.elapsed();
+    const age = elapsed - this.#at;
+    const isMissing = this.#last === null || this.#failed;
+    const mustRead = isMissing ? age >= REFRESH_MS : isStale({ at: this.#at, age });
+    if (mustRead && !this.#isReading) {
+      this.#at = elapsed;
+      this.#wait = withTimeout(this.#refresh(), LOG_WAIT_MS, undefined);
+    }
+    await this.#wait;
+    return this.#last;
+  }
+
+  async #refresh(): Promise<void> {
+    this.#isReading = true;
+    try {
+      this.#last = await this.#readNow();
+      this.#failed = false;
+    } catch (error) {
+      this.#failed = true;
+      if (!(error instanceof HttpError)) throw error;
+    } finally {
+      this.#isReading = false;
+    }
+  }
 }
 
 function todayOf({ since, tools, total }: TodayUsage): Omit<Today, "usual" | "forecast"> {

@@ -13,8 +13,6 @@ export interface Outlook {
 
 type LoggedSession = Omit<RunningSession, "stopped"> & { readonly last_at: number };
 
-export const EMPTY_OUTLOOK: Outlook = { firstBytes: [], sessions: [] };
-
 /** How long a session is shown after its last request: an agent works on its own in between. */
 const SESSION_MS = 10 * MINUTE_MS;
 const MAX_SESSIONS = 50;

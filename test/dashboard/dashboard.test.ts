@@ -14,6 +14,7 @@ import { Connections } from "../../src/core/connections.ts";
 import { createLogger } from "../../src/core/log.ts";
 import { PeerLookup } from "../../src/core/peer-user.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
+import type { Now } from "../../src/dashboard/api.ts";
 import { Dashboard } from "../../src/dashboard/dashboard.ts";
 import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-file.ts";
 import { adviceFor } from "../../src/dashboard/refusals.ts";
@@ -21,10 +22,12 @@ import { type DashboardDeps, throttledLog } from "../../src/dashboard/routes.ts"
 import { readSessions, Sessions, writeSessions } from "../../src/dashboard/sessions.ts";
 import { UsageQuestions } from "../../src/dashboard/usage-api.ts";
 import { InFlight } from "../../src/proxy/in-flight.ts";
-import { IndexError } from "../../src/usage/index/database.ts";
+import { IndexError, openIndexForReading } from "../../src/usage/index/database.ts";
 import type { Ask } from "../../src/usage/index/indexer.ts";
+import { answerQuestion } from "../../src/usage/reports/questions.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
 import { longTest } from "../doubles/effort.ts";
+import { makeIndex } from "../doubles/journal.ts";
 import { freePort } from "../doubles/listen.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { asOtherUser, cannotBeOtherUser } from "../doubles/other-user.ts";
@@ -496,6 +499,42 @@ t.test("what a page asked of the log is given up when the page is gone", async (
     await t.rejects(answer);
     await until(`${path} is given up`, () => signals.every((signal) => signal?.aborted));
   }
+});
+
+t.test("the page is there before the log is read", async (t) => {
+  const asked: (() => void)[] = [];
+  const ask = () => new Promise<never>((_, reject) => asked.push(() => reject(new IndexError("busy", "x"))));
+  const { made } = dashboard(t, 60_000, systemClock, { usage: { ask } });
+  const visit = await visitWith(await made.open("test"));
+  const followed = await visit.follow();
+  await until("it has its first state", () => followed.last("now") !== undefined);
+  t.match(followed.last("now"), { today: null, sessions: [], refusals: [] });
+  followed.end();
+  for (const end of asked) end();
+});
+
+t.test("what could not be read is asked for again a second later, and what was read stays", async (t) => {
+  const state = temporaryFolder(t);
+  const clock = heldClock();
+  const one = record(1, { session: "run-1", started_at: clock.now() });
+  const { db, close } = openIndexForReading(makeIndex(state, [one]));
+  t.teardown(close);
+  let works = false;
+  const ask: Ask = async (name, values) => {
+    if (!works) return await unreadable();
+    return answerQuestion(db, name, values) as never;
+  };
+  const { made } = dashboard(t, 60_000, clock, { usage: { ask } });
+  const visit = await visitWith(await made.open("test"));
+  const now = async () => (await visit.get("/api/now")).json<Now>();
+  t.match(await now(), { today: null, sessions: [] });
+  works = true;
+  t.match(await now(), { today: null, sessions: [] });
+  clock.move(1000);
+  t.match(await now(), { today: { total: { requests: 1 } }, sessions: [{ session: "run-1" }] });
+  works = false;
+  clock.move(15_000);
+  t.match(await now(), { today: null, sessions: [{ session: "run-1" }] });
 });
 
 t.test("a browser is started without a shell", async (t) => {
