@@ -11,15 +11,23 @@ export interface Answer<T> {
   again(): void;
 }
 
-/** Fetches when it is shown, when one of `on` changes, and after a gap in the event stream. Aborts what is no longer needed. */
+/**
+ * Fetches when it is shown, when one of `on` changes, and after a gap in the event stream. Aborts what is no longer needed.
+ * @param fresh another number when there is something new; it is asked for once the last answer is here
+ */
 export function useAnswer<T>(
   ask: (signal: AbortSignal) => Promise<T>,
   on: readonly (string | number | boolean | null)[],
+  fresh: number | string = 0,
 ): Answer<T> {
   const { live, t } = useFrame();
   const [round, setRound] = useState(0);
+  const [asked, setAsked] = useState(fresh);
   const [answer, setAnswer] = useState<Omit<Answer<T>, "again">>({ value: null, failure: null, busy: true });
   useEffect(() => live.onMissed(() => setRound((before) => before + 1)), [live]);
+  useEffect(() => {
+    if (!answer.busy) setAsked(fresh);
+  }, [fresh, answer.busy]);
   useEffect(() => {
     const stop = new AbortController();
     setAnswer((before) => ({ ...before, busy: true }));
@@ -37,6 +45,6 @@ export function useAnswer<T>(
       },
     );
     return () => stop.abort();
-  }, [...on, round]);
+  }, [...on, round, asked]);
   return { ...answer, again: () => setRound((before) => before + 1) };
 }

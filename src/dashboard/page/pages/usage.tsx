@@ -64,7 +64,8 @@ function useChart(view: View, span: Span | null, fresh: number) {
   return useAnswer<UsageChart | null>(
     async (signal) =>
       asked === "" ? null : await client.get("/api/usage", new URLSearchParams(asked), signal),
-    [asked, fresh],
+    [asked],
+    fresh,
   );
 }
 

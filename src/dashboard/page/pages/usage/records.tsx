@@ -33,7 +33,8 @@ export function RecordList({ view, span, fresh }: ListProps) {
   // Only the newest page changes.
   const { value, failure, busy } = useAnswer(
     (signal) => client.get("/api/records", new URLSearchParams(asked), signal),
-    [asked, cursor === null ? fresh : 0],
+    [asked],
+    cursor === null ? fresh : 0,
   );
   const records = value?.records ?? [];
   const { from, to } = datesOf(span);
