@@ -4,7 +4,7 @@ import { HttpError } from "../core/errors.ts";
 import { QUARTER_MS } from "../core/units.ts";
 import { IndexError } from "../usage/index/database.ts";
 import type { Ask } from "../usage/index/indexer.ts";
-import { type Chart, type ChartQuestion, everythingIn } from "../usage/reports/chart.ts";
+import { type Chart, type ChartQuestion, everythingIn, MAX_SERIES } from "../usage/reports/chart.ts";
 import {
   csvHead,
   exportedRecord,
@@ -14,7 +14,6 @@ import {
 } from "../usage/reports/records.ts";
 import {
   cacheShare,
-  combinedParts,
   type UsageRow as Row,
   sumTokens,
   unknownCost,
@@ -25,8 +24,6 @@ import { PAGE_HEADERS } from "./http.ts";
 
 /* What the page asks of the usage log. A wrong query throws an HttpError. */
 
-const MAX_SERIES = 60;
-const MAX_ROWS = 1000;
 const DEFAULT_RECORDS = 100;
 const MAX_RECORDS = 500;
 const MAX_WAITING = 32;
@@ -195,9 +192,8 @@ function oneOf<T extends string>(values: readonly T[], text: string, name: strin
 
 /** The chart as JSON. An empty name means unknown, which is null there. */
 export function chartAnswer({ selection, unit, by }: ChartQuestion, chart: Chart, zone: string): UsageChart {
-  const { intervals, rows } = chart;
+  const { intervals, rows, others } = chart;
   const last = intervals.at(-1);
-  const others = rows.slice(MAX_SERIES);
   return {
     since: selection.period.since,
     until: selection.period.until,
@@ -210,12 +206,12 @@ export function chartAnswer({ selection, unit, by }: ChartQuestion, chart: Chart
       .slice(0, MAX_SERIES)
       .map((row) => seriesOf(row.names[0] ?? null, row.parts, intervals.length)),
     others:
-      others.length === 0
+      others === null
         ? null
-        : { ...seriesOf(null, combinedParts(others), intervals.length), names: others.length },
+        : { ...seriesOf(null, others.parts, intervals.length), names: others.names },
     total: sumsOf(chart.total),
-    rows: rows.slice(0, MAX_ROWS).map((row): UsageRow => ({ name: row.names[0] ?? null, ...sumsOf(row) })),
-    unpriced: chart.unpriced.slice(0, MAX_ROWS),
+    rows: rows.map((row): UsageRow => ({ name: row.names[0] ?? null, ...sumsOf(row) })),
+    unpriced: chart.unpriced,
     first_byte_exact: chart.firstByteExact,
   };
 }

@@ -11,7 +11,7 @@ import {
   type Unit,
 } from "./calendar.ts";
 import type { SelectedName, Selection } from "./records.ts";
-import { addUp, hasFewRecords, splitPeriod, type Usage, wholeExtent } from "./sums.ts";
+import { addUp, combinedParts, hasFewRecords, splitPeriod, type Usage, type UsageRow, wholeExtent } from "./sums.ts";
 
 /* The numbers of the dashboard. */
 
@@ -22,7 +22,10 @@ export interface ChartQuestion {
   readonly by: SelectedName;
 }
 
+/** The highest cost first. It has a length that does not grow with the log, because it is sent from thread to thread. */
 export interface Chart extends Usage {
+  /** The parts of the rows after the first ones, which have none themselves; null: all rows have their own. */
+  readonly others: { readonly names: number; readonly parts: UsageRow["parts"] } | null;
   readonly intervals: readonly Interval[];
   /** Whether first bytes are exact, or within 5 %. */
   readonly firstByteExact: boolean;
@@ -46,8 +49,23 @@ export function readChart(
     rowPerInterval: false,
     firstBytes: firstByteExact ? "exact" : "histograms",
   });
-  return { ...usage, intervals, firstByteExact };
+  const others = usage.rows.slice(MAX_SERIES);
+  return {
+    rows: [
+      ...usage.rows.slice(0, MAX_SERIES),
+      ...others.slice(0, MAX_ROWS - MAX_SERIES).map((row) => ({ ...row, parts: new Map() })),
+    ],
+    others: others.length === 0 ? null : { names: others.length, parts: combinedParts(others) },
+    total: usage.total,
+    unpriced: usage.unpriced.slice(0, MAX_ROWS),
+    intervals,
+    firstByteExact,
+  };
 }
+
+const MAX_ROWS = 1000;
+/** How many rows have parts of their own. */
+export const MAX_SERIES = 60;
 
 const MAX_INTERVALS = 2000;
 /** In quarter hours; of a month: the shortest. */
