@@ -34,7 +34,7 @@ export interface Selection {
   readonly names: Readonly<Record<SelectedName, readonly string[]>>;
   /** How they ended; none: in any way. */
   readonly ends: readonly Outcome[];
-  /** A part of any of their texts, in any case; empty: all of them. */
+  /** A part of any of their texts; of the letters, A to Z are found in any case. Empty: all of them. */
   readonly search: string;
 }
 
@@ -85,7 +85,12 @@ export function buildConditions(filter: Filter | Selection, table: "records" | "
   };
   const column = (name: SeriesName) => (table === "records" ? RECORD_SERIES[name] : `"${name}"`);
   if ("names" in filter) {
-    for (const name of SELECTED_NAMES) add(column(name), "=", filter.names[name]);
+    for (const name of SELECTED_NAMES) {
+      const names = filter.names[name];
+      // An expression would not be found by the index's own index.
+      const isIndexed = table === "records" && name === "session" && !names.includes("");
+      add(isIndexed ? "session" : column(name), "=", names);
+    }
     if (filter.ends.length > 0)
       conditions.push(` AND (${filter.ends.map((end) => OUTCOME_CONDITIONS[end]).join(" OR ")})`);
     if (filter.search !== "") {

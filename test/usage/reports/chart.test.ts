@@ -16,6 +16,7 @@ import {
 } from "../../../src/usage/reports/chart.ts";
 import {
   attemptsAt,
+  type CsvCursor,
   csvPage,
   lastRefused,
   OUTCOMES,
@@ -24,6 +25,7 @@ import {
   type Selection,
 } from "../../../src/usage/reports/records.ts";
 import { readReport, reportJson } from "../../../src/usage/reports/report.ts";
+import type { UsageRow } from "../../../src/usage/reports/sums.ts";
 import { makeIndex } from "../../doubles/journal.ts";
 import { createRandom } from "../../doubles/random.ts";
 import { plausible, record } from "../../doubles/records.ts";
@@ -230,22 +232,47 @@ t.test("how requests ended, texts and sessions select the same records for sums 
 
 t.test("a file has every record once, oldest first, part by part", (t) => {
   const ids: string[] = [];
-  for (let after: string | null = null; ; ) {
-    const part = csvPage(db, select(), after);
+  for (let cursor: CsvCursor | null = null; ; ) {
+    const part = csvPage(db, select(), cursor);
     ids.push(
       ...part.text
         .split("\r\n")
         .slice(0, -1)
         .map((line) => line.slice(0, 26)),
     );
-    if (part.after === null) break;
-    after = part.after;
+    if (part.next === null) break;
+    cursor = part.next;
   }
   t.same(ids, walk(select(), 500).reverse());
   t.same(
     lastRefused(db, 7).map(({ id }) => id),
     readPage(db, select({ ends: ["refused"] }), { before: null, after: null }, 7).records.map(({ id }) => id),
   );
+  t.end();
+});
+
+t.test("of many sessions a chart has the first ones, and the others as one", (t) => {
+  const state = mkdtempSync(join(tmpdir(), "kb-many-"));
+  const many = Array.from({ length: 1100 }, (_, n) =>
+    record(n, { started_at: now - DAY + n, session: `s-${n}`, cost_microdollars: 5000 - n }),
+  );
+  const index = openIndexForReading(makeIndex(state, many));
+  t.teardown(() => {
+    index.close();
+    rmSync(state, { recursive: true, force: true });
+  });
+  const made = readChart(index.db, { selection: select(), unit: "day", by: "session" }, now);
+  const requestsIn = (row: Pick<UsageRow, "parts"> | null | undefined) =>
+    [...(row?.parts.values() ?? [])].reduce((all, { requests }) => all + requests, 0);
+  t.equal(made?.rows.length, 1000);
+  t.same(made?.rows[0]?.names, ["s-0"]);
+  t.equal(
+    made?.rows.reduce((all, row) => all + requestsIn(row), 0),
+    60,
+  );
+  t.equal(made?.others?.names, 1040);
+  t.equal(requestsIn(made?.others), 1040);
+  t.equal(made?.total.sums.requests, 1100);
   t.end();
 });
 

@@ -6,8 +6,11 @@ import t, { type Test } from "tap";
 import { openIndexForReading } from "../../../src/usage/index/database.ts";
 import { dayOf } from "../../../src/usage/journal/files.ts";
 import { EXPORTED, type UsageRecord } from "../../../src/usage/record.ts";
+import { everythingIn } from "../../../src/usage/reports/chart.ts";
 import {
+  buildConditions,
   countRecords,
+  csvPage,
   endedSince,
   exportedRecord,
   findRecords,
@@ -42,6 +45,36 @@ function indexOf(t: Test, records: Iterable<UsageRecord>) {
   };
   return { db, append };
 }
+
+t.test("a file has no record that began after its first part was read", (t) => {
+  const before = Array.from({ length: 1500 }, (_, n) => record(n, { started_at: AT + n }));
+  const { db, append } = indexOf(t, before);
+  const first = csvPage(db, everythingIn(), null);
+  append([record(1500, { started_at: AT + 1500 })]);
+  const second = csvPage(db, everythingIn(), first.next);
+  const lines = (first.text + second.text).split("\r\n").slice(0, -1);
+  t.same(
+    lines.map((line) => line.slice(0, 26)),
+    before.map(({ id }) => id),
+  );
+  t.equal(second.next, null);
+  t.end();
+});
+
+t.test("the records of a session are found by the index's own index", (t) => {
+  const { db } = indexOf(t, [record(1)]);
+  const planFor = (session: readonly string[]) => {
+    const selection = { ...everythingIn(), names: { ...everythingIn().names, session } };
+    const { sql, values } = buildConditions(selection, "records");
+    const rows = db
+      .prepare(`EXPLAIN QUERY PLAN SELECT id FROM records WHERE id >= ?${sql}`)
+      .all("", ...values);
+    return JSON.stringify(rows);
+  };
+  t.match(planFor(["run-1"]), /records_by_session/);
+  t.match(planFor(["run-1", "run-2"]), /records_by_session/);
+  t.end();
+});
 
 t.test("a record is found by its id, how that begins, the gateway's id, or as the last", async (t) => {
   const first = record(1, { started_at: AT, gateway_ids: { body: "chatcmpl-AbC123" } });
