@@ -12,12 +12,7 @@ import {
   SELECTED_NAMES,
   type Selection,
 } from "../usage/reports/records.ts";
-import {
-  cacheShare,
-  type UsageRow as Row,
-  sumTokens,
-  unknownCost,
-} from "../usage/reports/sums.ts";
+import { cacheShare, type UsageRow as Row, sumTokens, unknownCost } from "../usage/reports/sums.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { Bin, RecordAnswer, RecordsPage, UsageChart, UsageRow, UsageSeries, UsageSums } from "./api.ts";
 import { PAGE_HEADERS } from "./http.ts";
@@ -115,8 +110,8 @@ export class UsageQuestions {
       for (;;) {
         if (part.text !== "" && !res.write(part.text)) await drained(res, stallMs);
         if (res.destroyed) throw new HttpError(503, "request canceled");
-        if (part.after === null) break;
-        part = await this.ask("csv", [selection, part.after], signal);
+        if (part.next === null) break;
+        part = await this.ask("csv", [selection, part.next], signal);
       }
       res.end();
     } finally {
@@ -206,9 +201,7 @@ export function chartAnswer({ selection, unit, by }: ChartQuestion, chart: Chart
       .slice(0, MAX_SERIES)
       .map((row) => seriesOf(row.names[0] ?? null, row.parts, intervals.length)),
     others:
-      others === null
-        ? null
-        : { ...seriesOf(null, others.parts, intervals.length), names: others.names },
+      others === null ? null : { ...seriesOf(null, others.parts, intervals.length), names: others.names },
     total: sumsOf(chart.total),
     rows: rows.map((row): UsageRow => ({ name: row.names[0] ?? null, ...sumsOf(row) })),
     unpriced: chart.unpriced,

@@ -11,7 +11,15 @@ import {
   type Unit,
 } from "./calendar.ts";
 import type { SelectedName, Selection } from "./records.ts";
-import { addUp, combinedParts, hasFewRecords, splitPeriod, type Usage, type UsageRow, wholeExtent } from "./sums.ts";
+import {
+  addUp,
+  combinedParts,
+  hasFewRecords,
+  splitPeriod,
+  type Usage,
+  type UsageRow,
+  wholeExtent,
+} from "./sums.ts";
 
 /* The numbers of the dashboard. */
 

@@ -4,6 +4,7 @@ import { type ChartQuestion, readChart, readToday } from "./chart.ts";
 import { readFirstBytes } from "./gateways.ts";
 import {
   attemptsAt,
+  type CsvCursor,
   type Cursor,
   csvPage,
   type Filter,
@@ -43,7 +44,7 @@ const ANSWERS = {
     return record === null ? null : { record, attempts: attemptsAt(db, record) };
   },
   refused: (db: Database, max: number) => lastRefused(db, max),
-  csv: (db: Database, selection: Selection, after: string | null) => csvPage(db, selection, after),
+  csv: (db: Database, selection: Selection, cursor: CsvCursor | null) => csvPage(db, selection, cursor),
 };
 
 export type QuestionName = keyof typeof ANSWERS;

@@ -224,8 +224,8 @@ const PAGE = 2000;
  */
 export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]> {
   const [from, before] = idRange(filter.period);
-  const [last] = db.prepare("SELECT max(id) FROM records").raw().get() as [string | null];
-  if (last === null) return;
+  const last = newestId(db);
+  if (last === "") return;
   const { sql, values } = buildConditions(filter, "records");
   const statement = db
     .prepare(
@@ -290,26 +290,41 @@ export function readPage(db: Database, selection: Selection, { before, after }: 
 
 const CSV_PAGE = 1000;
 
-export interface CsvPage {
-  readonly text: string;
-  /** For the next page; null: this was the last. */
-  readonly after: string | null;
+/** Between which ids the next page is. */
+export interface CsvCursor {
+  readonly after: string;
+  /** The newest record when the first page was read. */
+  readonly last: string;
 }
 
-/** Finished records as lines of CSV, oldest first. */
-export function csvPage(db: Database, selection: Selection, after: string | null): CsvPage {
+export interface CsvPage {
+  readonly text: string;
+  /** null: this was the last page. */
+  readonly next: CsvCursor | null;
+}
+
+/** Finished records as lines of CSV, oldest first. @param cursor null: the first page */
+export function csvPage(db: Database, selection: Selection, cursor: CsvCursor | null): CsvPage {
   const { sql, values } = buildConditions(selection, "records");
   const [from, before] = idRange(selection.period);
+  const last = cursor?.last ?? newestId(db);
   const records = db
     .prepare(
-      `SELECT ${COLUMN_NAMES} FROM records WHERE id >= ? AND id < ? AND "end" IS NOT NULL${sql}
+      `SELECT ${COLUMN_NAMES} FROM records WHERE id >= ? AND id < ? AND id <= ? AND "end" IS NOT NULL${sql}
        ORDER BY id LIMIT ${CSV_PAGE}`,
     )
     .raw()
-    .all(after === null ? from : `${after}!`, before, ...values)
+    .all(cursor === null ? from : `${cursor.after}!`, before, last, ...values)
     .map(recordOfRow);
-  const last = records.length < CSV_PAGE ? null : (records.at(-1)?.id ?? null);
-  return { text: records.map(csvRecord).join(""), after: last };
+  const after = records.at(-1)?.id;
+  const isLast = after === undefined || records.length < CSV_PAGE;
+  return { text: records.map(csvRecord).join(""), next: isLast ? null : { after, last } };
+}
+
+/** Empty: there are no records. */
+function newestId(db: Database): string {
+  const [id] = db.prepare("SELECT max(id) FROM records").raw().get() as [string | null];
+  return id ?? "";
 }
 
 /** Older records are not searched for refusals. */
