@@ -60,7 +60,7 @@ export class NowView {
     this.#known = new Cached(clock, async () => deps.sessions());
     this.#today = new LogPart(clock, () => ask("today", [clock.now()]));
     this.#comparison = new LogPart(clock, () => ask("comparison", [clock.now()]));
-    this.#outlook = new LogPart(clock, () => readOutlook(ask, clock.now()));
+    this.#outlook = new LogPart(clock, () => readOutlook(ask, clock.now(), this.#running()));
     this.#logged = new LogPart(clock, () => lastRefusals(ask));
   }
 
@@ -82,7 +82,7 @@ export class NowView {
     ]);
     const usual = comparison?.usual ?? null;
     const forecast = comparison?.forecast ?? null;
-    const running = inFlight.list(MAX_RUNNING, clock.elapsed()).map(runningCall);
+    const running = this.#running();
     if (outlook !== this.#lastOutlook) this.#unlogged = [];
     const unlogged = [...running, ...this.#unlogged];
     const sessions = runningSessions(outlook?.sessions ?? [], unlogged, known);
@@ -98,6 +98,11 @@ export class NowView {
       first_bytes: outlook?.firstBytes ?? [],
       refusals: newestRefusals(this.#refusals, logged ?? []),
     };
+  }
+
+  #running(): RunningCall[] {
+    const { clock, inFlight } = this.#deps;
+    return inFlight.list(MAX_RUNNING, clock.elapsed()).map(runningCall);
   }
 
   recordFinished(record: ShownRecord): void {

@@ -3,7 +3,7 @@ import { MINUTE_MS } from "../core/units.ts";
 import type { Ask } from "../usage/index/indexer.ts";
 import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
 import type { SessionName, SessionRow } from "../usage/reports/sessions.ts";
-import type { RunningSession } from "./api.ts";
+import type { RunningCall, RunningSession } from "./api.ts";
 
 /** What the overview shows of the log beside today's sums. */
 export interface Outlook {
@@ -11,18 +11,26 @@ export interface Outlook {
   readonly sessions: readonly LoggedSession[];
 }
 
+/** One in flight. */
+type Call = SessionName & Pick<RunningCall, "started_at">;
+
 type LoggedSession = Omit<RunningSession, "stopped"> & { readonly last_at: number };
 
 /** How long a session is shown after its last request: an agent works on its own in between. */
 const SESSION_MS = 10 * MINUTE_MS;
 const MAX_SESSIONS = 50;
 
-export async function readOutlook(ask: Ask, now: number): Promise<Outlook> {
+/** @param running a session is shown while it has one of these calls, however long ago they began */
+export async function readOutlook(ask: Ask, now: number, running: readonly Call[]): Promise<Outlook> {
+  const recent = now - SESSION_MS;
+  const since = running.reduce((first, { started_at: at }) => Math.min(first, at), recent);
   const [firstBytes, sessions] = await Promise.all([
     ask("firstBytes", [now]),
-    ask("sessions", [{ since: now - SESSION_MS, tools: [], projects: [] }]),
+    ask("sessions", [{ since, tools: [], projects: [] }]),
   ]);
-  return { firstBytes, sessions: sessions.slice(0, MAX_SESSIONS).map(loggedSession) };
+  const isRunning = new Set(running.map(keyOf));
+  const shown = sessions.filter((session) => session.last_at >= recent || isRunning.has(keyOf(session)));
+  return { firstBytes, sessions: shown.slice(0, MAX_SESSIONS).map(loggedSession) };
 }
 
 function loggedSession(row: SessionRow): LoggedSession {

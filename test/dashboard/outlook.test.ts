@@ -19,13 +19,17 @@ function sent(minutesAgo: number, given: Partial<UsageRecord>): UsageRecord {
   return record(number, { started_at: NOW - minutesAgo * MINUTE_MS, cost_microdollars: 100, ...given });
 }
 
-async function read(t: Test, records: readonly UsageRecord[]): Promise<Outlook> {
+async function read(
+  t: Test,
+  records: readonly UsageRecord[],
+  running: Parameters<typeof readOutlook>[2] = [],
+): Promise<Outlook> {
   const folder = mkdtempSync(join(tmpdir(), "kb-outlook-"));
   const { db, close } = openIndexForReading(makeIndex(folder, records));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const ask = (async (name: QuestionName, values: unknown[]) => answerQuestion(db, name, values)) as Ask;
   try {
-    return await readOutlook(ask, NOW);
+    return await readOutlook(ask, NOW, running);
   } finally {
     close();
   }
@@ -45,6 +49,18 @@ t.test("a session is shown for ten minutes after its last request, with all that
   ]);
   t.equal(sessions.length, 2);
 });
+
+t.test(
+  "a session with a request in flight is shown with all that it used, however old that is",
+  async (t) => {
+    const inFlight = sent(12, { session: "long", end: null, ended_at: null });
+    const { tool, session, started_at } = inFlight;
+    const call = { tool: tool ?? "", session: session ?? "", started_at };
+    const records = [sent(20, { session: "long" }), sent(11, { session: "over" }), inFlight];
+    t.match((await read(t, records, [call])).sessions, [{ session: "long", requests: 1 }]);
+    t.same((await read(t, records)).sessions, []);
+  },
+);
 
 t.test("processes of one token are the one session in which limits count them", async (t) => {
   const { sessions } = await read(t, [
