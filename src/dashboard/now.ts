@@ -11,7 +11,7 @@ import { sumTokens, unknownCost } from "../usage/reports/sums.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { DaySums, Now, RefusedRecord, RunningCall, RunningSession, ShownRecord, Today } from "./api.ts";
-import { type Outlook, readOutlook, runningSessions } from "./outlook.ts";
+import { type Recent, readRecent, runningSessions } from "./recent.ts";
 import { lastRefusals, MAX_REFUSALS, withAdvice } from "./refusals.ts";
 
 const MAX_RUNNING = 200;
@@ -19,8 +19,8 @@ const MAX_RUNNING = 200;
 const REFRESH_MS = 1000;
 /** The mirror corrects costs without notice, so today's sums are read again after this time. */
 const TODAY_STALE_MS = 15_000;
-const OUTLOOK_STALE_MS = 15_000;
-const OUTLOOK_REFRESH_MS = 3000;
+const RECENT_STALE_MS = 15_000;
+const RECENT_REFRESH_MS = 3000;
 /** What is asked of the log is waited for this long. After that the page shows what was read before. */
 const LOG_WAIT_MS = 1000;
 /** With 100,000 records it takes a third of a second. */
@@ -42,15 +42,15 @@ export class NowView {
   readonly #status: Cached<Status>;
   readonly #known: Cached<readonly SessionStatus[]>;
   readonly #today: LogPart<TodayUsage>;
-  readonly #outlook: LogPart<Outlook>;
+  readonly #recent: LogPart<Recent>;
   readonly #comparison: LogPart<TodayComparison>;
   /** Read once. */
   readonly #logged: LogPart<readonly RefusedRecord[]>;
   /** The last ones since the start, newest first. */
   #refusals: readonly RefusedRecord[] = [];
   #lastRecordAt = Number.NEGATIVE_INFINITY;
-  #lastOutlook: Outlook | null = null;
-  /** Sessions that were in flight after the last outlook was read. */
+  #lastRecent: Recent | null = null;
+  /** Sessions that were in flight after the recent ones were last read. */
   #unlogged: readonly RunningSession[] = [];
 
   constructor(deps: NowDeps) {
@@ -60,7 +60,7 @@ export class NowView {
     this.#known = new Cached(clock, async () => deps.sessions());
     this.#today = new LogPart(clock, () => ask("today", [clock.now()]));
     this.#comparison = new LogPart(clock, () => ask("comparison", [clock.now()]));
-    this.#outlook = new LogPart(clock, () => readOutlook(ask, clock.now(), this.#running()));
+    this.#recent = new LogPart(clock, () => readRecent(ask, clock.now(), this.#running()));
     this.#logged = new LogPart(clock, () => lastRefusals(ask));
   }
 
@@ -68,25 +68,23 @@ export class NowView {
     const { clock, inFlight } = this.#deps;
     const isOld = ({ age }: Age) => age >= REFRESH_MS;
     const hasChanged = ({ at }: Age) => at < this.#lastRecordAt + WRITE_DELAY_MS;
-    const [status, known, today, outlook, comparison, logged] = await Promise.all([
+    const [status, known, today, recent, comparison, logged] = await Promise.all([
       this.#status.read(isOld),
       this.#known.read(isOld),
       this.#today.read(
         (it) => it.age >= TODAY_STALE_MS || (isOld(it) && (hasChanged(it) || this.#isNewDay(it))),
       ),
-      this.#outlook.read(
-        (it) => it.age >= OUTLOOK_STALE_MS || (it.age >= OUTLOOK_REFRESH_MS && hasChanged(it)),
-      ),
+      this.#recent.read((it) => it.age >= RECENT_STALE_MS || (it.age >= RECENT_REFRESH_MS && hasChanged(it))),
       this.#comparison.read((it) => it.age >= COMPARISON_STALE_MS || this.#isNewDay(it)),
       this.#logged.read(() => false),
     ]);
     const usual = comparison?.usual ?? null;
     const forecast = comparison?.forecast ?? null;
     const running = this.#running();
-    if (outlook !== this.#lastOutlook) this.#unlogged = [];
+    if (recent !== this.#lastRecent) this.#unlogged = [];
     const unlogged = [...running, ...this.#unlogged];
-    const sessions = runningSessions(outlook?.sessions ?? [], unlogged, known);
-    this.#lastOutlook = outlook;
+    const sessions = runningSessions(recent?.sessions ?? [], unlogged, known);
+    this.#lastRecent = recent;
     this.#unlogged = sessions.filter((session) => session.last_at === null);
     return {
       at: clock.now(),
@@ -95,7 +93,7 @@ export class NowView {
       running_total: inFlight.size,
       sessions,
       today: today === null || this.#today.failed ? null : { ...todayOf(today), usual, forecast },
-      first_bytes: outlook?.firstBytes ?? [],
+      first_bytes: recent?.firstBytes ?? [],
       refusals: newestRefusals(this.#refusals, logged ?? []),
     };
   }

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { dayName, MINUTE_MS } from "../../src/core/units.ts";
-import { type Outlook, readOutlook, runningSessions } from "../../src/dashboard/outlook.ts";
+import { type Recent, readRecent, runningSessions } from "../../src/dashboard/recent.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import type { Ask } from "../../src/usage/index/indexer.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
@@ -22,14 +22,14 @@ function sent(minutesAgo: number, given: Partial<UsageRecord>): UsageRecord {
 async function read(
   t: Test,
   records: readonly UsageRecord[],
-  running: Parameters<typeof readOutlook>[2] = [],
-): Promise<Outlook> {
-  const folder = mkdtempSync(join(tmpdir(), "kb-outlook-"));
+  running: Parameters<typeof readRecent>[2] = [],
+): Promise<Recent> {
+  const folder = mkdtempSync(join(tmpdir(), "kb-recent-"));
   const { db, close } = openIndexForReading(makeIndex(folder, records));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const ask = (async (name: QuestionName, values: unknown[]) => answerQuestion(db, name, values)) as Ask;
   try {
-    return await readOutlook(ask, NOW, running);
+    return await readRecent(ask, NOW, running);
   } finally {
     close();
   }

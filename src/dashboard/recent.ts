@@ -6,7 +6,7 @@ import type { SessionName, SessionRow } from "../usage/reports/sessions.ts";
 import type { RunningCall, RunningSession } from "./api.ts";
 
 /** What the overview shows of the log beside today's sums. */
-export interface Outlook {
+export interface Recent {
   readonly firstBytes: readonly GatewayFirstByte[];
   readonly sessions: readonly LoggedSession[];
 }
@@ -21,15 +21,15 @@ const SESSION_MS = 10 * MINUTE_MS;
 const MAX_SESSIONS = 50;
 
 /** @param running a session is shown while it has one of these calls, however long ago they began */
-export async function readOutlook(ask: Ask, now: number, running: readonly Call[]): Promise<Outlook> {
-  const recent = now - SESSION_MS;
-  const since = running.reduce((first, { started_at: at }) => Math.min(first, at), recent);
+export async function readRecent(ask: Ask, now: number, running: readonly Call[]): Promise<Recent> {
+  const from = now - SESSION_MS;
+  const since = running.reduce((first, { started_at: at }) => Math.min(first, at), from);
   const [firstBytes, sessions] = await Promise.all([
     ask("firstBytes", [now]),
     ask("sessions", [{ since, tools: [], projects: [] }]),
   ]);
   const isRunning = new Set(running.map(keyOf));
-  const shown = sessions.filter((session) => session.last_at >= recent || isRunning.has(keyOf(session)));
+  const shown = sessions.filter((session) => session.last_at >= from || isRunning.has(keyOf(session)));
   return { firstBytes, sessions: shown.slice(0, MAX_SESSIONS).map(loggedSession) };
 }
 
