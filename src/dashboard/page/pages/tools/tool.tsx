@@ -32,8 +32,7 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
   const { t, client } = useFrame();
   const act = useAct();
   const { name, state, enabled, running, last_use: used, why, next } = tool;
-  const fresh = [running, used, today?.requests ?? 0].join(" ");
-  const asked = useAnswer((signal) => client.tool(name, signal), [name], fresh);
+  const asked = useAnswer((signal) => client.tool(name, signal), [name, running, used, today?.requests ?? 0]);
   const details = asked.value;
   const heading = useRef<HTMLHeadingElement>(null);
   // Keyboard and screen reader begin here, and not where the list was.
