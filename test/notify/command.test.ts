@@ -22,7 +22,7 @@ t.test("a program gets the event as JSON, and nothing of it in its arguments or 
   const folder = t.testdir();
   const { program } = writeScript(
     t,
-    `cat > ${folder}/got; printf '%s\\n' "$@" > ${folder}/args; env > ${folder}/env`,
+    `cat > "${folder}/got"; printf '%s\\n' "$@" > "${folder}/args"; env > "${folder}/env"`,
   );
   const { notifier } = startNotifier(
     t,
