@@ -295,6 +295,8 @@ export const MORE_CASES: readonly Case[] = [
       await dialog.getByText("Use up to 40 letters").waitFor();
       await fill("name of the token", "laptop");
       await press("continue");
+      // Then it waits, and is the newest.
+      await dialog.getByLabel("The six digits").waitFor();
       await dialog.getByLabel("The six digits").fill(await digitsFor(scene));
       const waiting = await controlOf<WaitingAction[]>(socket, "GET", "/confirmations");
       const ended = controlOf<ConfirmedAction>(socket, "GET", `/confirmed/${waiting.at(-1)?.id}`);

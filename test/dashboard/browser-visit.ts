@@ -163,7 +163,7 @@ export async function opensRecord(t: Test, page: Page): Promise<void> {
   await dialog.waitFor();
   await page.keyboard.press("Escape");
   await dialog.waitFor({ state: "detached" });
-  t.notMatch(page.url(), /record=/);
+  await page.waitForURL((url) => !url.hash.includes("record="));
 }
 
 export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: Clients): Promise<void> {
