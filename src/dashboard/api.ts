@@ -4,7 +4,8 @@ import type { ToolStatus } from "../control/tool-status.ts";
 import type { ToolModels } from "../doctor/models.ts";
 import type { ComparedRow, KeyReport, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
 import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
-import type { ExportedRecord, SelectedName } from "../usage/reports/records.ts";
+import type { SelectedName } from "../usage/reports/names.ts";
+import type { ExportedRecord } from "../usage/reports/records.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
 
 /*

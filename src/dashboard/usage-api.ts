@@ -5,13 +5,8 @@ import { QUARTER_MS } from "../core/units.ts";
 import { IndexError } from "../usage/index/database.ts";
 import type { Ask } from "../usage/index/indexer.ts";
 import { type Chart, type ChartQuestion, everythingIn, MAX_SERIES } from "../usage/reports/chart.ts";
-import {
-  csvHead,
-  exportedRecord,
-  OUTCOMES,
-  SELECTED_NAMES,
-  type Selection,
-} from "../usage/reports/records.ts";
+import { OUTCOMES, SELECTED_NAMES } from "../usage/reports/names.ts";
+import { csvHead, exportedRecord, type Selection } from "../usage/reports/records.ts";
 import { cacheShare, type UsageRow as Row, sumTokens, unknownCost } from "../usage/reports/sums.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { Bin, RecordAnswer, RecordsPage, UsageChart, UsageRow, UsageSeries, UsageSums } from "./api.ts";

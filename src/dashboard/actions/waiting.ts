@@ -141,7 +141,8 @@ export class WaitingActions implements Confirmations {
 }
 
 function isSame(one: string, other: string): boolean {
-  const [a, b] = [Buffer.from(one), Buffer.from(other)];
+  const a = Buffer.from(one);
+  const b = Buffer.from(other);
   return a.length === b.length && timingSafeEqual(a, b);
 }
 

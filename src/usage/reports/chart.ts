@@ -10,7 +10,8 @@ import {
   startOfDay,
   type Unit,
 } from "./calendar.ts";
-import type { SelectedName, Selection } from "./records.ts";
+import type { SelectedName } from "./names.ts";
+import type { Selection } from "./records.ts";
 import {
   addUp,
   combinedParts,

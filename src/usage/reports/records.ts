@@ -8,6 +8,7 @@ import { COLUMN_NAMES, EXPORTED, recordOfRow, type UsageRecord } from "../record
 import type { Series } from "../rollups.ts";
 import type { Period } from "./calendar.ts";
 import { csvLine, plainDollars } from "./format.ts";
+import { type Outcome, SELECTED_NAMES, type SelectedName } from "./names.ts";
 
 /* Selects and reads single records: for `usage export`, `show` and `tail`, and for the dashboard's list. */
 
@@ -38,20 +39,6 @@ export interface Selection {
   readonly search: string;
 }
 
-export const SELECTED_NAMES = [
-  "tool",
-  "model",
-  "project",
-  "session",
-  "group",
-  "key",
-  "machine",
-] as const satisfies readonly SeriesName[];
-
-/** How a request went: an answer that is an error is a failure, whoever made it. */
-export const OUTCOMES = ["complete", "failed", "refused", "client-left", "interrupted"] as const;
-export type Outcome = (typeof OUTCOMES)[number];
-
 const IS_ERROR = "coalesce(status, 0) >= 400";
 const OUTCOME_CONDITIONS: Readonly<Record<Outcome, string>> = {
   complete: `("end" = 'complete' AND NOT ${IS_ERROR})`,
@@ -66,7 +53,6 @@ const SEARCHED = [
   ...["id", "tool", "gateway", "model", "model_answered", "project", "branch", "session", `"group"`, "key"],
   ...["machine", "endpoint", "refusal", "cause", "cause_detail", "process", "user_agent", "gateway_ids"],
 ];
-export type SelectedName = (typeof SELECTED_NAMES)[number];
 
 /** Conditions that follow others in a WHERE clause, and their values. */
 export interface Conditions {

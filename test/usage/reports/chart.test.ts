@@ -14,14 +14,13 @@ import {
   readChart,
   readToday,
 } from "../../../src/usage/reports/chart.ts";
+import { OUTCOMES, SELECTED_NAMES } from "../../../src/usage/reports/names.ts";
 import {
   attemptsAt,
   type CsvCursor,
   csvPage,
   lastRefused,
-  OUTCOMES,
   readPage,
-  SELECTED_NAMES,
   type Selection,
 } from "../../../src/usage/reports/records.ts";
 import { readReport, reportJson } from "../../../src/usage/reports/report.ts";

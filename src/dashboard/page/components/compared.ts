@@ -87,7 +87,7 @@ export function factorInWords(value: number): string {
 const SAME_MICRODOLLARS = 2;
 const SAME_SHARE = 0.001;
 
-/** The cells that are to blame. A price of the operator's own is no difference, nor is a number that was estimated here. */
+/** The cells that differ. A price of the operator's own is no difference, nor is a number that was estimated here. */
 export function differing({ row, record }: ComparedRow): ReadonlySet<FactName> {
   const marks = new Set<FactName>();
   if (row === null || row.kind !== "use") return marks;

@@ -14,7 +14,8 @@ export function sortRows<Row>(
   const sortBy = columns.find(({ id }) => id === (isDown ? sort?.slice(1) : sort))?.sortBy;
   if (sortBy === undefined) return rows;
   return rows.toSorted((a, b) => {
-    const [one, other] = [sortBy(a), sortBy(b)];
+    const one = sortBy(a);
+    const other = sortBy(b);
     if (one === null || other === null) return Number(one === null) - Number(other === null);
     const order =
       typeof one === "number" && typeof other === "number"

@@ -1,16 +1,8 @@
 import { useEffect, useState } from "preact/hooks";
+import { OUTCOMES, type Outcome, SELECTED_NAMES } from "../../../../usage/reports/names.ts";
 import { useFrame } from "../../frame.tsx";
 import { binFor, binsFor, datesOf, isDate, PRESETS, type Span, shifted } from "./period.ts";
-import {
-  changed,
-  DIMENSIONS,
-  hrefTo,
-  MEASURES,
-  OUTCOMES,
-  type Outcome,
-  type View,
-  withFilter,
-} from "./view.ts";
+import { changed, hrefTo, MEASURES, type View, withFilter } from "./view.ts";
 import { barTitle, nameInWords } from "./words.ts";
 
 interface ControlsProps {
@@ -49,7 +41,7 @@ export function Controls({ view, span, now, onView }: ControlsProps) {
       />
       <Choice
         label={t("usage.by")}
-        options={DIMENSIONS}
+        options={SELECTED_NAMES}
         chosen={view.by}
         nameOf={(by) => t(`usage.by.${by}`)}
         viewOf={(by) => changed(view, { by, sort: null })}
@@ -164,7 +156,7 @@ function Dates({ view, span, now, onView }: ControlsProps) {
 /** What is selected, each with a link to the page without it. */
 export function Filters({ view }: { readonly view: View }) {
   const { t } = useFrame();
-  const chips = DIMENSIONS.flatMap((by) => {
+  const chips = SELECTED_NAMES.flatMap((by) => {
     const name = view.filters[by];
     if (name === undefined) return [];
     const what = t("usage.filter.chip", { by: t(`usage.by.${by}`), name: nameInWords(name, by, t) });

@@ -1,22 +1,10 @@
+import { OUTCOMES, type Outcome, SELECTED_NAMES } from "../../../../usage/reports/names.ts";
 import type { Bin, By } from "../../../api.ts";
 import { hrefOf } from "../../route.ts";
 import { BINS, isDate, type Period, PRESETS, type Span } from "./period.ts";
 
 export const MEASURES = ["money", "tokens", "requests"] as const;
 export type Measure = (typeof MEASURES)[number];
-
-export const DIMENSIONS = [
-  "tool",
-  "model",
-  "project",
-  "session",
-  "group",
-  "key",
-  "machine",
-] as const satisfies readonly By[];
-
-export const OUTCOMES = ["complete", "failed", "refused", "client-left", "interrupted"] as const;
-export type Outcome = (typeof OUTCOMES)[number];
 
 /** Everything that is selected on the page. It is in the URL, so that reload, back and bookmarks work. */
 export interface View {
@@ -57,7 +45,7 @@ export const FIRST_VIEW: View = {
 /** URLs are typed and shared, so what cannot be read is ignored. */
 export function viewOf(query: URLSearchParams): View {
   const filters: Partial<Record<By, string>> = {};
-  for (const name of DIMENSIONS) {
+  for (const name of SELECTED_NAMES) {
     const value = query.get(name);
     if (value !== null) filters[name] = value;
   }
@@ -66,7 +54,7 @@ export function viewOf(query: URLSearchParams): View {
   return {
     period: periodOf(query.get("period")),
     bin: oneOf(BINS, query.get("bin")),
-    by: oneOf(DIMENSIONS, query.get("by")) ?? FIRST_VIEW.by,
+    by: oneOf(SELECTED_NAMES, query.get("by")) ?? FIRST_VIEW.by,
     measure: oneOf(MEASURES, query.get("show")) ?? FIRST_VIEW.measure,
     filters,
     end: oneOf(OUTCOMES, query.get("end")),
@@ -89,7 +77,7 @@ export function queryOf(view: View): URLSearchParams {
   set("bin", view.bin);
   set("by", view.by, FIRST_VIEW.by);
   set("show", view.measure, FIRST_VIEW.measure);
-  for (const name of DIMENSIONS) set(name, view.filters[name] ?? null);
+  for (const name of SELECTED_NAMES) set(name, view.filters[name] ?? null);
   set("end", view.end);
   set("search", view.search, "");
   set("sort", view.sort);
@@ -122,7 +110,7 @@ export function hrefTo(view: View): string {
 /** What the daemon is asked: for the chart and the sums, for the list, and for its file. */
 export function selectionQuery({ filters, end, search }: View, { since, until }: Span): URLSearchParams {
   const query = new URLSearchParams({ since: String(since), until: String(until) });
-  for (const name of DIMENSIONS) {
+  for (const name of SELECTED_NAMES) {
     const value = filters[name];
     if (value !== undefined) query.set(name, value);
   }

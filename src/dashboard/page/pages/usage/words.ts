@@ -2,12 +2,13 @@ import { costInWords, duration, exact } from "../../../../core/units.ts";
 import { isBilledLater } from "../../../../metering/protocols.ts";
 import { mayCost } from "../../../../usage/record.ts";
 import { short } from "../../../../usage/reports/format.ts";
+import type { Outcome } from "../../../../usage/reports/names.ts";
 import type { By, ShownRecord, UsageChart, UsageSeries, UsageSums } from "../../../api.ts";
 import type { Line } from "../../components/chart-layers.ts";
 import { clockInWords, dayOf } from "../../format.ts";
 import type { Translate } from "../../messages/messages.ts";
 import type { Span } from "./period.ts";
-import type { Measure, Outcome } from "./view.ts";
+import type { Measure } from "./view.ts";
 
 export function nameInWords(name: string | null, by: By, t: Translate): string {
   return name === null || name === "" ? t(`usage.nameless.${by}`) : name;
