@@ -55,7 +55,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   const upstream = new Upstream(clock);
   const { agentFor } = upstream.agents;
   shutdown.add("close the connections to gateways", () => upstream.agents.close());
-  const outages = new Outages();
+  const outages = new Outages(clock);
   const gatewayHealth = new GatewayHealth(clock);
   const keyHealth = new KeyHealth(clock);
   const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);

@@ -1,5 +1,6 @@
 import { type ClientRequest, request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
+import type { Clock } from "../core/clock.ts";
 import { closeIdle, whenConnected } from "./agents.ts";
 import { ConnectTimeout, isOutage } from "./failure.ts";
 import type { UpstreamRequest } from "./upstream.ts";
@@ -12,8 +13,13 @@ export type Waiter = (end: WaitEnd) => void;
 /** The gateways that cannot be connected to while requests wait for them. */
 export class Outages {
   readonly #outages = new Map<string, Outage>();
-  /** By tool, method and address of a request that waited and was refused: when, by performance.now(). */
+  /** By tool, method and address of a request that waited and was refused: when, by clock.elapsed(). */
   readonly #refusedAt = new Map<string, number>();
+  readonly #clock: Clock;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
 
   /**
    * @param times how often this request has waited. Each time doubles the first pause, for a gateway that accepts only the probe
@@ -40,7 +46,7 @@ export class Outages {
 
   /** A request waited, and its gateway did not come back. */
   noteRefusal(kind: string): void {
-    this.#refusedAt.set(kind, performance.now());
+    this.#refusedAt.set(kind, this.#clock.elapsed());
   }
 
   /**
@@ -48,7 +54,7 @@ export class Outages {
    * request five more times before it shows the refusal.
    */
   wasJustRefused(kind: string): boolean {
-    const oldest = performance.now() - AGAIN_MS;
+    const oldest = this.#clock.elapsed() - AGAIN_MS;
     for (const [known, at] of this.#refusedAt) if (at < oldest) this.#refusedAt.delete(known);
     return this.#refusedAt.has(kind);
   }

@@ -15,6 +15,7 @@ import {
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
 import { longTest } from "../doubles/effort.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { CLOSED_PORT, freePort, listen } from "../doubles/listen.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
@@ -126,6 +127,8 @@ t.test("an outage is invisible to requests that come during it, however they are
 t.test("after its own time a request is refused for good, says why, and counts nothing", async (t) => {
   const { token, hash } = freshToken();
   const key = canaryKey();
+  // "At once" is decided by this clock, however busy the machine is.
+  const clock = heldClock();
   const silent = await startRawGateway(t, () => {});
   const plain = await startRawGateway(t, () => {}, {
     onConnection: (socket) => void socket.write("HTTP/1.1 400 Bad Request\r\n\r\n"),
@@ -159,6 +162,7 @@ t.test("after its own time a request is refused for good, says why, and counts n
   const under = await startUnderTest(
     t,
     `gateways:\n${gateways.join("")}tools:\n${tools.join("")}  idle: { gateway: plain, key: ${key}, token: "${hash}" }\n`,
+    { clock },
   );
   const ask = (name: string, path = "/v1/models") =>
     fetch(`${under.url}${path}`, { headers: { authorization: `Bearer ${tokens.get(name)?.token}` } });
@@ -177,11 +181,14 @@ t.test("after its own time a request is refused for good, says why, and counts n
       t.match(await again.text(), "cannot be reached: nothing", "sent again at once, it does not wait again");
       const other = await ask(name, "/v1/models?another");
       t.match(await other.text(), "(tried for 0.5 s)", "another request of the tool waits");
+      clock.pass(6000);
+      const later = await ask(name);
+      t.match(await later.text(), "(tried for 0.5 s)", "sent again later, it waits");
     }),
   );
   await turn();
   const records = recordsIn(under.paths.usage);
-  t.equal(records.length, rows.length + 2);
+  t.equal(records.length, rows.length + 3);
   for (const record of records) {
     t.match(record, {
       end: "gateway-failed",
