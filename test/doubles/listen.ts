@@ -33,17 +33,28 @@ export async function listen(t: Test, server: Server, at = 0): Promise<Listening
 /** The port of the discard protocol: no program listens on it, and the system hands it out to none. */
 export const CLOSED_PORT = 9;
 
-/** Below the range that the system hands out by itself, so that no other program is given it meanwhile. */
+/**
+ * A port on which a test may listen later. It is below the range that the system hands out by itself, and no other test is given
+ * it before this process ends.
+ */
 export async function freePort(): Promise<number> {
   for (let port = 10_000 + ((process.pid * 7) % 20_000); ; port += 1) {
-    const server = createServer().listen(port, "127.0.0.1");
-    const isFree = await once(server, "listening").then(
-      () => true,
-      () => false,
-    );
-    if (!isFree) continue;
+    // A listener at another address marks it as taken. Some systems have no such address.
+    const mark = await tryToListen(port, "127.0.0.2");
+    if (mark.problem === "EADDRINUSE") continue;
+    const { server, problem } = await tryToListen(port, "127.0.0.1");
+    if (problem !== null) continue;
     server.close();
     await once(server, "close");
     return port;
   }
+}
+
+async function tryToListen(port: number, host: string): Promise<{ server: Server; problem: string | null }> {
+  const server = createServer().unref().listen(port, host);
+  const problem = await once(server, "listening").then(
+    () => null,
+    (error: NodeJS.ErrnoException) => error.code ?? error.message,
+  );
+  return { server, problem };
 }
