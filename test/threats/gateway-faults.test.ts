@@ -215,15 +215,14 @@ t.test("time-outs end what stalls, and nothing else", { jobs: 8 }, async (t) => 
       },
       { gateway: ["timeouts: { idle: 2s }"] },
     );
-    let body = "";
-    const path = await withoutStall(1500, async () => {
+    const { path, answer } = await withoutStall(1500, async () => {
       const client = await openRaw(t, it.port);
       const drip = `/v1/drip-${it.gateway.calls.length}`;
       client.send(head(`GET ${drip}`, it.auth));
       await until("it is over", () => client.isClosed() || client.text().endsWith("\r\n0\r\n\r\n"));
-      body = String(dechunked(Buffer.from(parsed(client.text()).body)));
-      return drip;
+      return { path: drip, answer: parsed(client.text()) };
     });
+    const body = String(dechunked(Buffer.from(answer.body)));
     t.equal(body, ":".repeat(11));
     await settledAs(t, it.under, path, [{ end: "complete", status: 200 }]);
     await stillHealthy(t, it.under, it.secrets);
