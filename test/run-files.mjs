@@ -1,8 +1,11 @@
 // Runs a few compiled test files in one process, one after the other. Called by the programs that run.mjs writes.
-import { appendFileSync } from "node:fs";
+import { appendFileSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import processOnSpawn from "process-on-spawn";
 import t from "tap";
+
+/** The unit of /proc, on every system that Node runs on. */
+const TICKS_PER_SECOND = 100;
 
 /** Loads each file after the tests of the previous one ended, because loading a file may disturb running tests. */
 export async function runFiles(files) {
@@ -30,18 +33,41 @@ function timesOfFiles() {
   function end() {
     if (running === null || path === undefined) return;
     const seconds = (performance.now() - running.at) / 1000;
-    // Of this process with its threads, without the programs that it started.
+    // Of this process with its threads.
     const { user, system } = process.cpuUsage(running.used);
-    const row = { file: running.file, seconds: rounded(seconds), cpu: rounded((user + system) / 1e6) };
+    const row = {
+      file: running.file,
+      seconds: rounded(seconds),
+      cpu: rounded((user + system) / 1e6),
+      programs: rounded(cpuOfPrograms() - running.usedByPrograms),
+    };
     appendFileSync(path, `${JSON.stringify(row)}\n`);
   }
   process.on("exit", end);
   return {
     begin(file) {
       end();
-      running = { file, at: performance.now(), used: process.cpuUsage() };
+      running = {
+        file,
+        at: performance.now(),
+        used: process.cpuUsage(),
+        usedByPrograms: cpuOfPrograms(),
+      };
     },
   };
+}
+
+/** The CPU seconds of the programs that this process started, once they have ended. 0 where the system does not say. */
+function cpuOfPrograms() {
+  try {
+    // The second field, the name, may have spaces and ends with a bracket. These are the fields cutime and cstime.
+    const [, fields = ""] = /\) (.*)/.exec(readFileSync("/proc/self/stat", "utf8")) ?? [];
+    const [user, system] = fields.split(" ").slice(13, 15);
+    return (Number(user) + Number(system)) / TICKS_PER_SECOND;
+  } catch {
+    // Not Linux.
+    return 0;
+  }
 }
 
 /**
@@ -58,8 +84,16 @@ function startProgramsWithoutTap() {
  * with daemons. Without it, such an error ends the process and is printed.
  */
 function watchNoPromises() {
-  t.hookDomain.destroy();
-  t.beforeEach((test) => test.hookDomain.destroy());
+  // It makes the watcher of the whole process.
+  t.register();
+  t.hook.onDestroy?.();
+  stopWatcher(t);
+}
+
+/** Each test has one as soon as it is added. The promises are watched until the last one is destroyed. */
+function stopWatcher(test) {
+  test.hookDomain.destroy();
+  test.on("subtestAdd", stopWatcher);
 }
 
 /** Some files change the time zone and do not reset it. */

@@ -199,7 +199,7 @@ function report(ended) {
   return failed.length === 0 ? 0 : 1;
 }
 
-/** Prints the seconds of each file and of the CPU, slowest first. */
+/** Prints the seconds of each file, of the CPU, and of the CPU in programs that it started, slowest first. */
 function printTimes(times) {
   if (!existsSync(times)) return;
   const rows = readFileSync(times, "utf8")
@@ -207,8 +207,10 @@ function printTimes(times) {
     .split("\n")
     .map((line) => JSON.parse(line));
   rows.sort((a, b) => b.seconds - a.seconds);
-  for (const { seconds, cpu, file } of rows)
-    process.stdout.write(`${seconds.toFixed(1).padStart(7)} s ${cpu.toFixed(1).padStart(6)} CPU  ${file}\n`);
+  for (const { seconds, cpu, programs, file } of rows) {
+    const columns = [seconds, cpu, programs].map((each) => each.toFixed(1).padStart(7));
+    process.stdout.write(`${columns[0]} s ${columns[1]} CPU ${columns[2]} programs  ${file}\n`);
+  }
 }
 
 const args = process.argv.slice(2).filter((arg) => arg !== "--long" && arg !== "--checks");
