@@ -38,9 +38,9 @@ interface Scene extends DaemonUnderTest {
   act(action: Action): Promise<RunAnswer>;
 }
 
-async function start(t: Test): Promise<Scene> {
+async function start(t: Test, hasConsole = false): Promise<Scene> {
   const gateway = await startSandbox(t);
-  const { home, token } = await prepareHome(t, gateway, LIMITS);
+  const { home, token } = await prepareHome(t, gateway, LIMITS, hasConsole);
   const under = await startUnderTest(t, null, { home });
   const { paths } = under;
   const page = await visit(paths.socket);
@@ -202,7 +202,7 @@ t.test("a change that is saved and does not come into force is no success", asyn
   const { page, plan, save, text, tool, home } = await start(t);
   const file = join(home, "company.pem");
   writeFileSync(file, rootCertificates[0] ?? "");
-  await save(text().replace("    console:", `    ca_file: ${file}\n    console:`));
+  await save(text().replace("tools:", `    ca_file: ${file}\ntools:`));
   const { id } = await plan({ kind: "disable", tool: "codex" });
   const before = await tool();
   rmSync(file);
@@ -394,7 +394,7 @@ t.test("an allowance is given and taken back, and a session is stopped, allowed 
 });
 
 t.test("a key is rotated, and a tool is made with a key of the console", async (t) => {
-  const { act, plan, gateway, text, tool, url, token, paths, page } = await start(t);
+  const { act, plan, gateway, text, tool, url, token, paths, page } = await start(t, true);
   const before = (await tool())?.key;
   t.match((await act({ kind: "rotate", tool: "codex" })).what, /move it from config\.yaml to a file/);
   t.match(text(), /key: "?file:/);

@@ -13,20 +13,28 @@ export interface KeyJourney {
   readonly first: string;
 }
 
-/** @param settings lines of the tool */
-export async function prepareHome(t: Test, gateway: TestGateway, settings = ""): Promise<KeyJourney> {
+/**
+ * @param settings lines of the tool
+ * @param hasConsole whether config.yaml names the console. A daemon that reads one takes four times as long to start.
+ */
+export async function prepareHome(
+  t: Test,
+  gateway: TestGateway,
+  settings = "",
+  hasConsole = true,
+): Promise<KeyJourney> {
   const { token, hash } = freshToken();
   const home = await newHome(t);
   const { email, password } = gateway.account;
   const { text: first } = newKey(gateway);
+  const console = `    console: { kind: sub2api, url: ${gateway.origin}, login: { email: ${email}, password: ${password.reveal()} } }\n`;
   await saveConfig(
     home,
     `listen: localhost:0
 gateways:
   main:
     base_url: ${gateway.baseUrl}
-    console: { kind: sub2api, url: ${gateway.origin}, login: { email: ${email}, password: ${password.reveal()} } }
-tools:
+${hasConsole ? console : ""}tools:
   codex:
     key: ${first}
     token: ${hash}
