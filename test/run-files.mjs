@@ -84,8 +84,8 @@ function startProgramsWithoutTap() {
  * with daemons. Without it, such an error ends the process and is printed.
  */
 function watchNoPromises() {
-  // It makes the watcher of the whole process.
-  t.register();
+  // The watcher of the whole process is made when the results are piped, which would otherwise happen with the first one.
+  t.pipe(process.stdout);
   t.hook.onDestroy?.();
   stopWatcher(t);
 }

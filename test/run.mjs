@@ -141,6 +141,13 @@ function linkProgram() {
   symlinkSync(join(ROOT, "dist", "cli", "main.js"), join(bin, "keybearer"));
 }
 
+/** Such as: # { total: 355, pass: 353, fail: 1, skip: 1 } */
+const TOTALS = /^# \{ (total: .*) \}$/m;
+
+function isTest(file) {
+  return file.endsWith(".tap");
+}
+
 /** Starts jobs one after the other, as long as there are any. What each prints is in its file. */
 async function runLane(jobs) {
   const ended = [];
@@ -149,11 +156,17 @@ async function runLane(jobs) {
     const begun = performance.now();
     const child = spawn(command, args, { cwd: ROOT, env, stdio: ["ignore", output, "inherit"] });
     const [code, signal] = await once(child, "close");
+    let isMissing = false;
     closeSync(output);
     if (signal !== null) appendFileSync(file, `\nBail out! the process was ended by ${signal}\n`);
+    else if (code === 0 && isTest(file) && !TOTALS.test(readFileSync(file, "utf8"))) {
+      appendFileSync(file, "\nBail out! the process ended without a result\n");
+      isMissing = true;
+    }
     const seconds = ((performance.now() - begun) / 1000).toFixed(1).padStart(6);
-    process.stdout.write(`${code === 0 ? "ok    " : "FAILED"} ${seconds} s  ${name}\n`);
-    ended.push({ file, ok: code === 0 });
+    const ok = code === 0 && !isMissing;
+    process.stdout.write(`${ok ? "ok    " : "FAILED"} ${seconds} s  ${name}\n`);
+    ended.push({ file, ok });
   }
   return ended;
 }
@@ -167,19 +180,21 @@ function testJob(program) {
   };
 }
 
-/** The compiler uses one core only, so these run beside the tests. */
+/** The other core has tests to run, and with several threads the compiler checks some types once in each. */
+const ONE_THREAD = "--singleThreaded";
+
+/** These run beside the tests. */
 function checkJobs(folder) {
   return [
-    { name: "types", command: "tsc", args: ["-p", "test", "--noEmit"] },
+    { name: "types", command: "tsc", args: ["-p", "test", "--noEmit", ONE_THREAD] },
     { name: "lint", command: "biome", args: ["check", "."] },
-    { name: "types-of-the-page", command: "tsc", args: ["-p", "src/dashboard/page"] },
+    { name: "types-of-the-page", command: "tsc", args: ["-p", "src/dashboard/page", ONE_THREAD] },
   ].map((job) => ({ ...job, command: join(BIN, job.command), file: join(folder, `${job.name}.txt`) }));
 }
 
 /** Reports what failed, what was skipped and why, and how many tests there were. Returns the exit code. */
 function report(ended) {
   const failed = ended.filter(({ ok }) => !ok).map(({ file }) => file);
-  const isTest = (file) => file.endsWith(".tap");
   const failedTests = failed.filter(isTest);
   if (failedTests.length > 0)
     spawnSync(TAP, ["--reporter=min", ...failedTests], { cwd: ROOT, stdio: "inherit" });
@@ -188,8 +203,7 @@ function report(ended) {
     const text = readFileSync(file, "utf8");
     for (const [, title, reason] of text.matchAll(/^ *ok \d+ - (.*) # SKIP (.*)$/gm))
       process.stdout.write(`skipped: ${title}: ${reason}\n`);
-    // Such as: # { total: 355, pass: 353, fail: 1, skip: 1 }
-    const [, totals = ""] = /^# \{ (total: .*) \}$/m.exec(text) ?? [];
+    const [, totals = ""] = TOTALS.exec(text) ?? [];
     for (const [, name, count] of totals.matchAll(/(\w+): (\d+)/g))
       if (name in counts) counts[name] += Number(count);
   }
