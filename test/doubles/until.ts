@@ -4,13 +4,19 @@ import { setTimeout as wait } from "node:timers/promises";
 /** No test fails on a slow machine, only one in which something never comes. */
 export const HANG_MS = 60_000;
 
-/** Waits for something to become true; fails loudly when it never does. For what has no event. */
-export async function until(what: string, holds: () => unknown, everyMs = 10): Promise<void> {
-  const end = performance.now() + HANG_MS;
-  // Most things come within a few milliseconds.
-  for (let pause = 1; !(await holds()); pause = Math.min(2 * pause, everyMs)) {
-    if (performance.now() > end) throw new Error(`this did not come within ${HANG_MS} ms: ${what}`);
-    await wait(pause);
+/** The longest pause between two looks. */
+const MOST_PAUSE_MS = 50;
+
+/**
+ * Waits for something to become true; fails loudly when it never does. For what has no event. Most things come within a few
+ * milliseconds. The longer something takes the less often it looks, because on a busy machine each look delays what it waits for.
+ */
+export async function until(what: string, holds: () => unknown, mostMs = MOST_PAUSE_MS): Promise<void> {
+  const begun = performance.now();
+  while (!(await holds())) {
+    const waited = performance.now() - begun;
+    if (waited > HANG_MS) throw new Error(`this did not come within ${HANG_MS} ms: ${what}`);
+    await wait(Math.min(1 + waited / 4, mostMs));
   }
 }
 
