@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { command, flat, newHome, saveConfig } from "../doubles/command.ts";
 import { atScreen } from "../doubles/screen.ts";
 
 const KEY = `sk-canary-${randomBytes(12).toString("hex")}`;
@@ -131,8 +131,8 @@ t.test("an edit by hand while remove asks is not lost", async (t) => {
   const { code, stdout } = await person.ended;
   t.equal(code, 1);
   t.match(
-    stdout,
-    /was changed by something else meanwhile and was left\s+as it is\s+→ run the command again/,
+    flat(stdout),
+    "was changed by something else meanwhile and was left as it is → run the command again",
   );
   t.equal(readFileSync(file, "utf8"), `${TOOLS}# by hand\n`);
 });
