@@ -4,7 +4,7 @@
 // There are two suites. Without --long: all files but those named *.long.test.ts. With it: those, and the files that repeat
 // more there (they import doubles/effort.ts). With --checks the linter and the types are checked, too, beside the tests.
 //
-// Starting a process takes longer than most test files run. So up to sixteen files share a process, which runs them one after
+// Starting a process takes longer than most test files run. So up to 32 files share a process, which runs them one after
 // the other (run-files.mjs). The processes are started here and not by tap, whose loaders (for coverage and mocks) cost each of
 // them 1.8 seconds of CPU; tap reads what they print, and reports it.
 import { spawn, spawnSync } from "node:child_process";
@@ -18,6 +18,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statfsSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -28,7 +29,7 @@ import { fileURLToPath } from "node:url";
 import { buildSync } from "esbuild";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
-const FILES_PER_PROCESS = 16;
+const FILES_PER_PROCESS = 32;
 /** Of a process. No test needs it; one that hangs ends all the same. */
 const TIMEOUT_SECONDS = "1800";
 const LONG = process.argv.includes("--long");
@@ -53,6 +54,9 @@ const FIRST = [
 
 /** A change of the root test would affect all files of the process, so such a file has its own process. */
 const CHANGES_ROOT_TEST = /^t\.(?:before|beforeEach|after|afterEach|teardown|setTimeout|plan|bailout)\b/m;
+
+/** Many times what the tests' temporary files take at once. */
+const ROOM = 1024 ** 3;
 
 /** These have their own process, too. */
 const ALONE = new Set([
@@ -146,6 +150,20 @@ const TOTALS = /^# \{ (total: .*) \}$/m;
 
 function isTest(file) {
   return file.endsWith(".tap");
+}
+
+/**
+ * The tests make thousands of folders with databases, and each of them waits for the disk again and again. So npm test makes
+ * them in memory where Linux has room for them and programs may be started there; the long suite makes them on the disk.
+ */
+function temporaryFolder() {
+  const folder = "/dev/shm";
+  if (LONG || process.env.TMPDIR !== undefined || !existsSync(folder)) return {};
+  const mounts = readFileSync("/proc/mounts", "utf8").split("\n");
+  const [, , kind, options = ""] = mounts.find((line) => line.split(" ")[1] === folder)?.split(" ") ?? [];
+  const { bavail, bsize } = statfsSync(folder);
+  const isUsable = kind === "tmpfs" && !options.split(",").includes("noexec") && bavail * bsize > ROOM;
+  return isUsable ? { TMPDIR: folder } : {};
 }
 
 /** Starts jobs one after the other, as long as there are any. What each prints is in its file. */
@@ -253,6 +271,7 @@ const env = {
   KEYBEARER_TEST_TIMES: times,
   TAP_TIMEOUT: TIMEOUT_SECONDS,
   ...(LONG ? { KEYBEARER_LONG: "1" } : {}),
+  ...temporaryFolder(),
 };
 if (options.length > 0) {
   // Options of tap, such as those for coverage, need its loaders.
