@@ -197,7 +197,9 @@ t.test("a hard link and a file in keybearer's state folder are no sources of key
   const gateway = await startSandbox(t);
   const { token, hash } = freshToken();
   const home = await newHome(t);
-  const elsewhere = t.testdir({ id_ed25519: "another-secret-0123456789" });
+  // In the same folder as the other one: a hard link does not lead to another disk.
+  const elsewhere = await newHome(t);
+  await writeFile(join(elsewhere, "id_ed25519"), "another-secret-0123456789");
   const keys = join(home, "keys");
   await mkdir(keys, { mode: 0o700 });
   await link(join(elsewhere, "id_ed25519"), join(keys, "linked"));
