@@ -11,9 +11,11 @@ import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import {
   appendFileSync,
+  chmodSync,
   closeSync,
   existsSync,
   mkdirSync,
+  mkdtempSync,
   openSync,
   readdirSync,
   readFileSync,
@@ -155,15 +157,21 @@ function isTest(file) {
 /**
  * The tests make thousands of folders with databases, and each of them waits for the disk again and again. So npm test makes
  * them in memory where Linux has room for them and programs may be started there; the long suite makes them on the disk.
+ * Returns the folder for all of them, which is removed at the end; null: the usual one.
  */
-function temporaryFolder() {
-  const folder = "/dev/shm";
-  if (LONG || process.env.TMPDIR !== undefined || !existsSync(folder)) return {};
+function makeFolderInMemory() {
+  const memory = "/dev/shm";
+  if (LONG || process.env.TMPDIR !== undefined || !existsSync(memory)) return null;
   const mounts = readFileSync("/proc/mounts", "utf8").split("\n");
-  const [, , kind, options = ""] = mounts.find((line) => line.split(" ")[1] === folder)?.split(" ") ?? [];
-  const { bavail, bsize } = statfsSync(folder);
-  const isUsable = kind === "tmpfs" && !options.split(",").includes("noexec") && bavail * bsize > ROOM;
-  return isUsable ? { TMPDIR: folder } : {};
+  const [, , kind, options = ""] = mounts.find((line) => line.split(" ")[1] === memory)?.split(" ") ?? [];
+  const { bavail, bsize } = statfsSync(memory);
+  if (kind !== "tmpfs" || options.split(",").includes("noexec") || bavail * bsize < ROOM) return null;
+  const folder = mkdtempSync(join(memory, "tests"));
+  // As /tmp has it: some tests are two users.
+  chmodSync(folder, 0o1777);
+  process.on("exit", () => rmSync(folder, { recursive: true, force: true, maxRetries: 3 }));
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.once(signal, () => process.exit(1));
+  return folder;
 }
 
 /** Starts jobs one after the other, as long as there are any. What each prints is in its file. */
@@ -266,12 +274,13 @@ linkProgram();
 bundleWorkers();
 const times = join(ROOT, "build", "test-times.jsonl");
 rmSync(times, { force: true });
+const memory = makeFolderInMemory();
 const env = {
   ...process.env,
   KEYBEARER_TEST_TIMES: times,
   TAP_TIMEOUT: TIMEOUT_SECONDS,
   ...(LONG ? { KEYBEARER_LONG: "1" } : {}),
-  ...temporaryFolder(),
+  ...(memory === null ? {} : { TMPDIR: memory }),
 };
 if (options.length > 0) {
   // Options of tap, such as those for coverage, need its loaders.
