@@ -166,7 +166,7 @@ function makeFolderInMemory() {
   const [, , kind, options = ""] = mounts.find((line) => line.split(" ")[1] === memory)?.split(" ") ?? [];
   const { bavail, bsize } = statfsSync(memory);
   if (kind !== "tmpfs" || options.split(",").includes("noexec") || bavail * bsize < ROOM) return null;
-  const folder = mkdtempSync(join(memory, "tests"));
+  const folder = mkdtempSync(join(memory, "kb"));
   // As /tmp has it: some tests are two users.
   chmodSync(folder, 0o1777);
   process.on("exit", () => rmSync(folder, { recursive: true, force: true, maxRetries: 3 }));
