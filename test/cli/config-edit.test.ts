@@ -74,7 +74,7 @@ t.test("problems are shown, and the editor opens again with the same text", asyn
 else touch ${home}/again; cp ${home}/worse.yaml "$1"; fi`;
   const person = editWith(t, home, script);
   await person.says(/1 problem\. open the editor again\? \[Y\/n\]/);
-  t.match(person.stdout(), /config\.yaml:3:1: tolls: "tolls" is not a setting here/);
+  t.match(person.stdout(), /config\.yaml:3:1: tolls:\s+"tolls"\s+is\s+not a\s+setting\s+here/);
   t.match(person.stdout(), /did you mean tools\?/);
   t.equal(readFileSync(file, "utf8"), CONFIG);
   person.type("y\r");

@@ -321,7 +321,7 @@ t.test("a key that another tool also has is not disabled or deleted", async (t) 
 t.test("at a terminal a question comes first; Enter is yes for disable and no for remove", async (t) => {
   const { sandbox, own, old, home, config, text } = await start(t, { codex: ", keys_elsewhere: true" });
   const remove = atScreen(t, home, ["tools", "remove", "codex", "--at-gateway"]);
-  await remove.says(/and delete its key …[\s\S]*\(keys_elsewhere\),[\s\S]*main\? \[y\/N\]/);
+  await remove.says(/and\s+delete\s+its\s+key\s+…[\s\S]*\(keys_elsewhere\),[\s\S]*main\? \[y\/N\]/);
   remove.type("\r");
   t.match(await remove.ended, { code: 1, stdout: /nothing was changed/ });
   t.equal(config(), text);

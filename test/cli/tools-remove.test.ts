@@ -107,7 +107,7 @@ t.test("at a terminal remove asks, and only a yes removes", async (t) => {
   const file = await saveConfig(home, TOOLS);
   for (const answer of ["no\r", "\r", "\u0004"]) {
     const person = atScreen(t, home, ["tools", "remove", "zed"]);
-    await person.says(/remove zed from .*config\.yaml\? \[y\/N\]/);
+    await person.says(/remove\s+zed\s+from\s[\s\S]*config\.yaml\?\s+\[y\/N\]/);
     person.type(answer);
     const { code, stdout } = await person.ended;
     t.equal(code, 1, JSON.stringify(answer));
@@ -165,9 +165,9 @@ t.test("the key that keybearer stored is deleted after a question, unless --keep
   ] as const) {
     await write();
     const person = atScreen(t, home, ["tools", "remove", "codex"]);
-    await person.says(/remove codex from .*\[y\/N\]/);
+    await person.says(/remove\s+codex\s+from\s[\s\S]*\[y\/N\]/);
     person.type("y\r");
-    await person.says(/delete its key from [\s\S]*, too\?\s+\[y\/N\]/);
+    await person.says(/delete\s+its\s+key\s+from\s[\s\S]*, too\?\s+\[y\/N\]/);
     person.type(answer);
     const { code, stdout } = await person.ended;
     t.equal(code, 0);
