@@ -1,12 +1,12 @@
 import { realpath } from "node:fs/promises";
 import { setTimeout as pause } from "node:timers/promises";
 import { redactedDiff } from "../clients/diff.ts";
+import { checkedEdit } from "../config/checked-edit.ts";
 import type { EditResult } from "../config/edit.ts";
 import { type Edited, editFile, editFileIfConfirmed } from "../config/edit-file.ts";
 import { noSuchTool } from "../config/edit-tools.ts";
 import { loadConfig } from "../config/load.ts";
-import { parseConfig } from "../config/parse.ts";
-import { describeProblems, formatProblems } from "../config/problems.ts";
+import { formatProblems } from "../config/problems.ts";
 import { redactValidConfig } from "../config/redact.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import { askDaemon } from "../control/client.ts";
@@ -15,7 +15,7 @@ import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import { advice } from "../core/advice.ts";
 import { systemClock } from "../core/clock.ts";
-import { type Failed, failed, type Problem } from "../core/display.ts";
+import type { Failed, Problem } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { count } from "../usage/reports/format.ts";
@@ -60,12 +60,7 @@ export async function editChecked(
   let before = "";
   const edited = await editConfig(file, (text) => {
     before = text;
-    const result = edit(text);
-    if (!result.ok) return result;
-    if (parseConfig(text, home).config === null)
-      return failed("config.yaml has problems, so nothing was changed", advice.check());
-    const errors = parseConfig(result.text, home).problems.filter(({ severity }) => severity === "error");
-    return errors.length === 0 ? result : failed(`${describeProblems(errors)}\nnothing was changed`);
+    return checkedEdit(text, edit, home);
   });
   if (edited === null) return null;
   printDiff(redactedDiff(file, redactValidConfig(before), redactValidConfig(edited.result.text)));

@@ -13,7 +13,6 @@ import {
 import { advice } from "../core/advice.ts";
 import { type Problem, withNext } from "../core/display.ts";
 import { HttpError } from "../core/errors.ts";
-import { isObject } from "../core/json.ts";
 import type { Logger } from "../core/log.ts";
 import { localTime } from "../core/units.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
@@ -29,9 +28,10 @@ import type { Kind } from "../limits/counters.ts";
 import { amountInWords } from "../limits/format.ts";
 import { ConsoleError, type KeySettings } from "../mirror/consoles/console.ts";
 import type { LoginRequest } from "../mirror/login.ts";
-import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
+import type { Mirror } from "../mirror/mirror.ts";
 import type { Notifier } from "../notify/notifier.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
+import { hasOnly, isKind, isPositive, isSession, isShownAlarm, isText, isTextOrNull } from "./body.ts";
 import type { Browsers } from "./browsers.ts";
 import type { Confirmations } from "./confirmation.ts";
 import type { SessionLimitStatus, SessionStatus } from "./session-status.ts";
@@ -427,14 +427,25 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     return (await notifier.test(channel)) ?? NOT_FOUND;
   },
   "POST /ack": async ({ mirror, actions }, { body, peer }) => {
-    const alarm = shownAlarm(body);
-    if (alarm === null) throw new HttpError(400, ACK_BODY);
-    const acknowledged = await mirror.acknowledge(alarm, peer);
+    if (!isShownAlarm(body)) throw new HttpError(400, ACK_BODY);
+    const acknowledged = await mirror.acknowledge(body, peer);
     if (acknowledged !== null && acknowledged > 0)
       actions.add(`acknowledged ${acknowledged} foreign ${acknowledged === 1 ? "row" : "rows"}`);
     return { acknowledged };
   },
 };
+
+/**
+ * Has a route do what a command asks it for. Only for routes that answer with a value.
+ * @returns NOT_FOUND: there is nothing of that name
+ */
+export function callRoute(
+  controls: Controls,
+  route: string,
+  input: Pick<RouteInput, "name" | "body" | "peer">,
+): unknown {
+  return ROUTES[route]?.(controls, input as RouteInput);
+}
 
 /** A change of a key, or why there is none. */
 export type Changed<Value> =
@@ -603,11 +614,6 @@ function keyAction(body: unknown): { gateway: string; ref: string; action: KeyAc
   return { gateway, ref, action };
 }
 
-function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {
-  if (!isObject(body)) return false;
-  return Object.keys(body).length === fields.length && fields.every((field) => Object.hasOwn(body, field));
-}
-
 function requireEmpty(body: unknown): void {
   if (!hasOnly(body, [])) throw new HttpError(400, "this takes no settings: send {}");
 }
@@ -650,11 +656,6 @@ function isSessionLift(body: unknown): body is SessionLiftRequest & Record<strin
   return isSession(session) && isKind(kind) && (amount === 0 || isPositive(amount));
 }
 
-/** As requests can have it: see proxy/loggable.ts and limits/sessions.ts. */
-function isSession(value: unknown): value is string {
-  return typeof value === "string" && /^[\w.:@+/-]{1,100}$/.test(value);
-}
-
 export interface MuteRequest {
   readonly subject: string;
   /** null: its events are sent again. */
@@ -667,19 +668,6 @@ function isMuteRequest(body: unknown): body is MuteRequest & Record<string, unkn
   return isText(subject) && subject.length <= 200 && (until === null || isPositive(until));
 }
 
-function isKind(value: unknown): value is Kind {
-  return value === "requests" || value === "tokens" || value === "spend";
-}
-
-function shownAlarm(body: unknown): ShownAlarm | null {
-  if (!hasOnly(body, ["gateway", "key", "certain", "last_at", "count"])) return null;
-  const { gateway, key, certain, last_at, count } = body;
-  if (!isTextOrNull(gateway) || !isTextOrNull(key)) return null;
-  if (certain !== null && typeof certain !== "boolean") return null;
-  if (!isNumberOrNull(last_at) || !isNumberOrNull(count)) return null;
-  return { gateway, key, certain, last_at, count };
-}
-
 function loginRequest(body: unknown): LoginRequest | null {
   if (hasOnly(body, ["email", "password"]) && isText(body.email) && isText(body.password))
     return { email: body.email, password: body.password };
@@ -689,20 +677,4 @@ function loginRequest(body: unknown): LoginRequest | null {
   if (hasOnly(body, ["access_token", "user"]) && isText(body.access_token) && isTextOrNull(body.user))
     return { access_token: body.access_token, user: body.user };
   return null;
-}
-
-function isPositive(value: unknown): value is number {
-  return Number.isSafeInteger(value) && Number(value) > 0;
-}
-
-function isNumberOrNull(value: unknown): value is number | null {
-  return value === null || (typeof value === "number" && Number.isFinite(value));
-}
-
-function isText(value: unknown): value is string {
-  return typeof value === "string" && value !== "";
-}
-
-function isTextOrNull(value: unknown): value is string | null {
-  return value === null || isText(value);
 }

@@ -1,129 +1,99 @@
+import { hasOnly, isKind, isPositive, isSession, isShownAlarm, isText } from "../../control/body.ts";
 import { HttpError } from "../../core/errors.ts";
 import { isObject } from "../../core/json.ts";
-import type { Kind } from "../../limits/counters.ts";
 import type { ShownAlarm } from "../../mirror/mirror.ts";
 
-/** What a page can ask for. */
-export type Action =
+/** The fields of what a page can ask for, by its kind, with the check of each. */
+const FIELDS = {
   /** Settings by name, as `keybearer tools set` takes them; an empty text removes one. */
-  | { readonly kind: "set"; readonly tool: string; readonly settings: Readonly<Record<string, string>> }
-  | { readonly kind: "enable" | "disable"; readonly tool: string }
-  | { readonly kind: "rotate"; readonly tool: string }
+  set: { tool: isLine, settings: areSettings },
+  enable: { tool: isLine },
+  disable: { tool: isLine },
+  rotate: { tool: isLine },
   /** All extra allowances. */
-  | { readonly kind: "take-back"; readonly tool: string }
+  "take-back": { tool: isLine },
   /** A further token; `keybearer confirm` prints it. */
-  | { readonly kind: "token"; readonly tool: string; readonly name: string }
-  | { readonly kind: "revoke"; readonly tool: string; readonly name: string }
+  token: { tool: isLine, name: isPlainName },
+  revoke: { tool: isLine, name: isLine },
   /** A new tool, whose key the gateway's console makes. */
-  | { readonly kind: "create"; readonly tool: string; readonly gateway: string; readonly group: string }
-  | { readonly kind: "give"; readonly tool: string; readonly limit: Kind; readonly amount: number }
-  | { readonly kind: "stop-session" | "allow-session"; readonly tool: string; readonly session: string }
-  | {
-      readonly kind: "give-session";
-      readonly tool: string;
-      readonly session: string;
-      readonly limit: Kind;
-      readonly amount: number;
-    }
-  | { readonly kind: "acknowledge"; readonly alarm: ShownAlarm }
-  | { readonly kind: "sync"; readonly gateway: string }
-  /** What is held of a tool or a gateway. */
-  | { readonly kind: "trust"; readonly name: string }
-  /** The browser of the page, which then opens the dashboard without a terminal. */
-  | { readonly kind: "remember-browser"; readonly name: string; readonly public_key: string }
-  | { readonly kind: "revoke-browser"; readonly name: string };
-
-type Check = (value: unknown) => boolean;
-
-const FIELDS: Readonly<Record<Action["kind"], Readonly<Record<string, Check>>>> = {
-  set: { tool: isName, settings: areSettings },
-  enable: { tool: isName },
-  disable: { tool: isName },
-  rotate: { tool: isName },
-  "take-back": { tool: isName },
-  token: { tool: isName, name: isPlainName },
-  revoke: { tool: isName, name: isName },
-  create: { tool: isName, gateway: isName, group: isText },
-  give: { tool: isName, limit: isKind, amount: isAmount },
-  "stop-session": { tool: isName, session: isSession },
-  "allow-session": { tool: isName, session: isSession },
-  "give-session": { tool: isName, session: isSession, limit: isKind, amount: isAmount },
+  create: { tool: isLine, gateway: isLine, group: isLineOrEmpty },
+  /** Requests, tokens or micro-dollars. */
+  give: { tool: isLine, limit: isKind, amount: isPositive },
+  "stop-session": { tool: isLine, session: isSession },
+  "allow-session": { tool: isLine, session: isSession },
+  "give-session": { tool: isLine, session: isSession, limit: isKind, amount: isPositive },
   acknowledge: { alarm: isAlarm },
-  sync: { gateway: isName },
-  trust: { name: isName },
+  sync: { gateway: isLine },
+  /** What is held of a tool or a gateway. */
+  trust: { name: isLine },
+  /** The browser of the page, which then opens the dashboard without a terminal. */
   "remember-browser": { name: isPlainName, public_key: isPublicKey },
   "revoke-browser": { name: isPlainName },
 };
 
+export type ActionKind = keyof typeof FIELDS;
+
+type Checked<Checks> = {
+  readonly [Name in keyof Checks]: Checks[Name] extends (value: unknown) => value is infer Value
+    ? Value
+    : never;
+};
+
+export type ActionOf<Kind extends ActionKind> = { readonly kind: Kind } & Checked<(typeof FIELDS)[Kind]>;
+
+/** What a page can ask for. */
+export type Action = { [Kind in ActionKind]: ActionOf<Kind> }[ActionKind];
+
 export const ACTION_KINDS: readonly string[] = Object.keys(FIELDS);
 
-export type ActionOf<Kind extends Action["kind"]> = Extract<Action, { readonly kind: Kind }>;
-
-/** Throws an HttpError. A misspelled field must not count as a missing one, so the fields must match exactly. */
+/** Throws an HttpError. */
 export function readAction(value: unknown): Action {
-  const kind = isObject(value) ? value.kind : undefined;
-  if (!isObject(value) || typeof kind !== "string" || !isActionKind(kind))
-    throw new HttpError(400, `send an action: one of ${Object.keys(FIELDS).join(", ")}`);
-  const checks = Object.entries(FIELDS[kind]);
-  const isComplete =
-    Object.keys(value).length === checks.length + 1 &&
-    checks.every(([name, check]) => Object.hasOwn(value, name) && check(value[name]));
-  if (!isComplete) throw new HttpError(400, `${kind} takes ${checks.map(([name]) => name).join(", ")}`);
+  if (!isObject(value) || !isActionKind(value.kind))
+    throw new HttpError(400, `send an action: one of ${ACTION_KINDS.join(", ")}`);
+  const checks = Object.entries<(value: unknown) => boolean>(FIELDS[value.kind]);
+  const names = checks.map(([name]) => name);
+  if (!hasOnly(value, ["kind", ...names]) || !checks.every(([name, isValid]) => isValid(value[name])))
+    throw new HttpError(400, `${value.kind} takes ${names.join(", ")}`);
   return value as unknown as Action;
 }
 
-function isActionKind(kind: string): kind is Action["kind"] {
-  return Object.hasOwn(FIELDS, kind);
+function isActionKind(kind: unknown): kind is ActionKind {
+  return typeof kind === "string" && Object.hasOwn(FIELDS, kind);
 }
 
 /** On one line and without direction marks: a person reads it in a terminal before it is confirmed. */
-function isText(value: unknown): value is string {
+function isLineOrEmpty(value: unknown): value is string {
   return (
     typeof value === "string" && value.length <= 200 && !/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u.test(value)
   );
 }
 
-function isName(value: unknown): boolean {
-  return isText(value) && value !== "";
+function isLine(value: unknown): value is string {
+  return isText(value) && isLineOrEmpty(value);
 }
 
 /** What can be typed as an argument without quotes. */
-function isPlainName(value: unknown): boolean {
-  return isText(value) && /^[A-Za-z0-9][\w.-]{0,39}$/.test(value);
+function isPlainName(value: unknown): value is string {
+  return isLine(value) && /^[A-Za-z0-9][\w.-]{0,39}$/.test(value);
 }
 
 /** In base64url, as long as one of P-256 is. */
-function isPublicKey(value: unknown): boolean {
-  return isText(value) && /^[\w-]{122}$/.test(value);
+function isPublicKey(value: unknown): value is string {
+  return isLine(value) && /^[\w-]{122}$/.test(value);
 }
 
-function areSettings(value: unknown): boolean {
+function areSettings(value: unknown): value is Readonly<Record<string, string>> {
   if (!isObject(value)) return false;
-  const settings = Object.entries(value);
-  return settings.length > 0 && settings.length <= 20 && settings.every(([, text]) => isText(text));
+  const settings = Object.values(value);
+  return settings.length > 0 && settings.length <= 20 && settings.every(isLineOrEmpty);
 }
 
-function isKind(value: unknown): boolean {
-  return value === "requests" || value === "tokens" || value === "spend";
-}
-
-/** Requests, tokens or micro-dollars. */
-function isAmount(value: unknown): boolean {
-  return Number.isSafeInteger(value) && Number(value) > 0;
-}
-
-function isSession(value: unknown): boolean {
-  return typeof value === "string" && /^[\w.:@+/-]{1,100}$/.test(value);
-}
-
-function isAlarm(value: unknown): boolean {
-  if (!isObject(value) || Object.keys(value).length !== 5) return false;
-  const { gateway, key, certain, last_at, count } = value;
+/** One that the page shows, and not any. */
+function isAlarm(value: unknown): value is ShownAlarm {
   return (
-    isName(gateway) &&
-    isName(key) &&
-    typeof certain === "boolean" &&
-    Number.isFinite(last_at) &&
-    Number.isSafeInteger(count)
+    isShownAlarm(value) &&
+    isLine(value.gateway) &&
+    isLine(value.key) &&
+    Object.values(value).every((field) => field !== null)
   );
 }

@@ -1,8 +1,11 @@
 import type { Change } from "../../config/compare.ts";
-import type { Controls } from "../../control/routes.ts";
+import { type Controls, callRoute, NOT_FOUND } from "../../control/routes.ts";
 import type { Clock } from "../../core/clock.ts";
+import { type Problem, withNext } from "../../core/display.ts";
+import { HttpError } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Bookmarks } from "../bookmarks/bookmarks.ts";
+import type { ActionKind, ActionOf } from "./action.ts";
 
 /** An action as it would be done now. */
 export interface Plan {
@@ -24,6 +27,16 @@ export interface Done {
   readonly token: string | null;
 }
 
+export const DONE: Done = { note: null, token: null };
+
+/** What an action does not say: the table says its change, it leaves config.yaml as it is, and nothing undoes it. */
+export type Planned = Pick<Plan, "what" | "run"> & Partial<Plan>;
+
+/** How each of these kinds is planned. Throws an HttpError if it cannot be done. */
+export type Planners<Kind extends ActionKind> = {
+  readonly [Each in Kind]: (deps: PlanDeps, action: ActionOf<Each>) => Planned | Promise<Planned>;
+};
+
 export interface PlanDeps {
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
@@ -32,12 +45,21 @@ export interface PlanDeps {
   readonly isSandbox: () => boolean;
   /** Reads config.yaml now, instead of when the save is noticed. Answers why it is not in force; null: it is. */
   readonly refresh: () => Promise<string | null>;
-  readonly bookmarks: Pick<Bookmarks, "check" | "remember" | "revoke">;
+  readonly bookmarks: Pick<Bookmarks, "check" | "remember">;
   /** The address of the page that asks: http://localhost:5398 */
   readonly origin: string;
 }
 
-/** What the routes of the control socket call a caller. */
-export const PEER = "the dashboard";
-
-export const DONE: Done = { note: null, token: null };
+/** Has the daemon do what a command asks it for. Throws an HttpError if it is not done. */
+export async function call<Answer>(
+  { controls }: PlanDeps,
+  route: string,
+  name: string,
+  body: unknown,
+): Promise<Answer> {
+  const answer = await callRoute(controls, route, { name, body, peer: "the dashboard" });
+  if (answer === NOT_FOUND) throw new HttpError(404, `there is no ${name} any more`);
+  const { problem = null, next = null } = answer as Partial<Problem>;
+  if (problem !== null) throw new HttpError(409, withNext({ problem, next }));
+  return answer as Answer;
+}

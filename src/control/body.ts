@@ -1,0 +1,49 @@
+import { isObject } from "../core/json.ts";
+import type { Kind } from "../limits/counters.ts";
+import type { ShownAlarm } from "../mirror/mirror.ts";
+
+/* What requests of the command line and of the dashboard's page are checked with. */
+
+/** Whether it is an object with exactly these fields: a misspelled field must not count as a missing one. */
+export function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {
+  if (!isObject(body)) return false;
+  return Object.keys(body).length === fields.length && fields.every((field) => Object.hasOwn(body, field));
+}
+
+export function isText(value: unknown): value is string {
+  return typeof value === "string" && value !== "";
+}
+
+export function isTextOrNull(value: unknown): value is string | null {
+  return value === null || isText(value);
+}
+
+export function isPositive(value: unknown): value is number {
+  return Number.isSafeInteger(value) && Number(value) > 0;
+}
+
+function isNumberOrNull(value: unknown): value is number | null {
+  return value === null || (typeof value === "number" && Number.isFinite(value));
+}
+
+export function isKind(value: unknown): value is Kind {
+  return value === "requests" || value === "tokens" || value === "spend";
+}
+
+/** As requests can have it: see proxy/loggable.ts and limits/sessions.ts. */
+export function isSession(value: unknown): value is string {
+  return typeof value === "string" && /^[\w.:@+/-]{1,100}$/.test(value);
+}
+
+export function isShownAlarm(body: unknown): body is ShownAlarm & Record<string, unknown> {
+  if (!hasOnly(body, ["gateway", "key", "certain", "last_at", "count"])) return false;
+  const { gateway, key, certain, last_at, count } = body;
+  const isCertainty = certain === null || typeof certain === "boolean";
+  return (
+    isTextOrNull(gateway) &&
+    isTextOrNull(key) &&
+    isCertainty &&
+    isNumberOrNull(last_at) &&
+    isNumberOrNull(count)
+  );
+}
