@@ -1,8 +1,30 @@
+import type { IncomingMessage } from "node:http";
+import { HttpError } from "../core/errors.ts";
 import { isObject } from "../core/json.ts";
+import { readWhole } from "../core/read-whole.ts";
+import { withTimeout } from "../core/timeout.ts";
 import type { Kind } from "../limits/counters.ts";
 import type { ShownAlarm } from "../mirror/mirror.ts";
 
-/* What requests of the command line and of the dashboard's page are checked with. */
+/* How the bodies of requests are read and checked, of the command line and of the dashboard's page. */
+
+const MAX_BODY_BYTES = 64 * 1024;
+const BODY_TIMEOUT_MS = 10_000;
+
+/** Throws an HttpError. */
+export async function readJson(req: IncomingMessage): Promise<unknown> {
+  const reading = readWhole(req, MAX_BODY_BYTES, true).catch(() => {
+    throw new HttpError(400, "the request was cut off");
+  });
+  const text = await withTimeout(reading, BODY_TIMEOUT_MS, undefined);
+  if (text === undefined) throw new HttpError(408, "the request did not arrive within 10 s");
+  if (text === null) throw new HttpError(413, "the request is larger than 64 KB");
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new HttpError(400, "the body is not JSON");
+  }
+}
 
 /** Whether it is an object with exactly these fields: a misspelled field must not count as a missing one. */
 export function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {

@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { readWhole } from "../core/read-whole.ts";
+import { readJson } from "./body.ts";
 import { isDaemonListening, PEER_HEADER } from "./client.ts";
 import { type Controls, HANDLED, NOT_FOUND, ROUTES } from "./routes.ts";
 
@@ -132,7 +132,7 @@ async function runRoute(req: IncomingMessage, res: ServerResponse, controls: Con
   const route = Object.hasOwn(ROUTES, exact) ? ROUTES[exact] : ROUTES[pattern];
   if (route === undefined) throw new HttpError(404, "no such control");
   const name = decodeName(encoded);
-  const body = req.method === "POST" ? parseJson(await readBody(req)) : null;
+  const body = req.method === "POST" ? await readJson(req) : null;
   const pid = req.headers[PEER_HEADER];
   const peer = typeof pid === "string" && /^\d{1,10}$/.test(pid) ? `pid ${pid} (self-reported)` : "unknown";
   const value = await route(controls, { name, body, peer, res });
@@ -164,24 +164,6 @@ function decodeName(encoded: string): string {
   } catch {
     throw new HttpError(400, "the name in the address is not encoded as UTF-8");
   }
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new HttpError(400, "the body is not JSON");
-  }
-}
-
-const MAX_BODY = 64 * 1024;
-
-async function readBody(req: IncomingMessage): Promise<string> {
-  const text = await readWhole(req, MAX_BODY).catch(() => {
-    throw new HttpError(400, "the request was cut off");
-  });
-  if (text === null) throw new HttpError(413, "the request is too large");
-  return text;
 }
 
 function readInode(path: string): number | null {

@@ -3,10 +3,12 @@ import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import type { ToolModels } from "../doctor/models.ts";
 import type { ComparedRow, KeyReport, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
+import type { InFlightCall } from "../proxy/in-flight.ts";
 import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
 import type { SelectedName } from "../usage/reports/names.ts";
 import type { ExportedRecord } from "../usage/reports/records.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
+import type { Sums } from "../usage/rollups.ts";
 
 /*
  * The dashboard's JSON, for the server and the page. Types only: the page is bundled, and must not contain server code.
@@ -45,8 +47,6 @@ export interface ChallengeAnswer {
 
 export interface SessionAnswer {
   readonly token: string;
-  /** Of the daemon. */
-  readonly version: string;
 }
 
 /**
@@ -71,61 +71,33 @@ export interface Now {
   readonly running: readonly RunningCall[];
   /** How many there are in all. */
   readonly running_total: number;
-  /** Those that run, and those with a request in the last ten minutes; the last one first, at most 50. */
-  readonly sessions: readonly RunningSession[];
+  /** Those that run, then those with a request in the last ten minutes, the last one first; at most 50. */
+  readonly sessions: readonly ToolSession[];
   /** null: the log cannot be read now. */
   readonly today: Today | null;
   readonly first_bytes: readonly GatewayFirstByte[];
   /** The last 20, newest first. */
-  readonly refusals: readonly RefusedRecord[];
+  readonly refusals: readonly ShownRecord[];
 }
 
-export interface RunningCall {
-  /** The id of its later record. */
-  readonly id: string;
-  readonly tool: string;
-  /** As limits count it. */
-  readonly session: string;
-  readonly model: string | null;
-  readonly endpoint: string;
-  readonly started_at: number;
-  /** How long it has waited for capacity under its tool's limits. */
-  readonly waited_ms: number;
-  /** It still waits: nothing was sent to the gateway yet. */
-  readonly waiting: boolean;
-  /** The time of the gateway's first byte. */
-  readonly first_byte_at: number | null;
-  /** Whether the response is an event stream; null: there is none yet. */
-  readonly stream: boolean | null;
-  readonly bytes_out: number;
-  /** So far; null: unknown. */
-  readonly output_tokens: number | null;
-  /** reported: the stream contains the number. pieces: the number of deltas; most are about one token. */
-  readonly tokens_by: "reported" | "pieces" | null;
-}
+export type RunningCall = InFlightCall;
 
-/** What a run of an agent used in all. Requests that name no session share one for each token and day. */
-export interface RunningSession {
-  readonly tool: string;
-  /** As limits count it, which is how it is stopped. */
-  readonly session: string;
+/** What a run of an agent used in all, as limits count it: processes whose client names no session share one for each day. */
+export interface ToolSession extends SessionStatus {
   /** The folder it works in; null: unknown. */
   readonly project: string | null;
   readonly branch: string | null;
-  /** When its last request began; null: no request has ended yet. */
+  /** When its last request began; null: the log has none, or cannot be read. So of the next two. */
   readonly last_at: number | null;
   /** That have ended. */
-  readonly requests: number;
-  readonly cost_microdollars: number;
+  readonly requests: number | null;
+  readonly cost_microdollars: number | null;
   readonly unknown_cost: number;
-  readonly stopped: boolean;
 }
 
 export interface Today {
-  /** Midnight of the daemon's calendar. */
-  readonly since: number;
   readonly total: DaySums;
-  /** By cost, the highest first. The tool of unknown callers is null. */
+  /** The tool of unknown callers is null. */
   readonly tools: readonly (DaySums & { readonly tool: string | null })[];
   /** What is usual by this time of day. */
   readonly usual: TodayComparison["usual"];
@@ -136,12 +108,8 @@ export interface Today {
 export interface DaySums {
   readonly requests: number;
   readonly refused: number;
-  /** Input, cache read, cache write and output together. */
-  readonly tokens: number;
   /** By our calculation. */
   readonly cost_microdollars: number;
-  /** By the console, for the requests it lists; null: it lists none. */
-  readonly billed_microdollars: number | null;
   /** Requests of unknown cost. No sum contains them. */
   readonly unknown_cost: number;
 }
@@ -149,22 +117,14 @@ export interface DaySums {
 /** A record as it is exported. */
 export type ShownRecord = ExportedRecord;
 
-export interface RefusalAdvice {
-  /** In English; the page has its own text for each `refusal` code. */
-  readonly words: string;
-  /** What to type or change, mostly a command; null: nothing, or the caller made a mistake. */
-  readonly next: string | null;
-}
-
-export type RefusedRecord = ShownRecord & RefusalAdvice;
-
 /** GET /api/tools */
 export interface ToolsAnswer {
   readonly tools: readonly ToolSettings[];
   /** The address for tools: http://localhost:5397 */
   readonly origin: string;
-  readonly groups: readonly GroupSettings[];
-  readonly gateways: readonly GatewayChoice[];
+  readonly groups: readonly { readonly gateway: string; readonly name: string }[];
+  /** makes_keys: a login at its console can make keys. */
+  readonly gateways: readonly { readonly name: string; readonly makes_keys: boolean }[];
   /** The clients whose own files `keybearer use --write` can change. */
   readonly writable: readonly string[];
   /** The sandbox's tools are in no file, and cannot be disabled. */
@@ -182,20 +142,6 @@ export interface ToolSettings extends ToolStatus {
   readonly watch_only: boolean;
 }
 
-export interface GroupSettings {
-  readonly gateway: string;
-  readonly name: string;
-  readonly multiplier: number;
-  readonly models: readonly string[];
-  readonly enabled: boolean;
-}
-
-export interface GatewayChoice {
-  readonly name: string;
-  /** A login at its console can make keys. */
-  readonly makes_keys: boolean;
-}
-
 /** GET /api/tools/<name>: what the page of one tool needs beside ToolsAnswer. */
 export interface ToolAnswer {
   /** Those of config.yaml, by name, as `keybearer tools set` takes them. What is missing has its default. */
@@ -211,16 +157,6 @@ export interface ToolToken {
   readonly created: string | null;
   /** null: never, as far as is known. */
   readonly last_use: number | null;
-}
-
-/** As limits count it: processes whose client names no session share one. */
-export interface ToolSession extends SessionStatus {
-  readonly project: string | null;
-  /** null: it has no record of the last 24 hours, or the log cannot be read. So of the next three. */
-  readonly last_at: number | null;
-  readonly requests: number | null;
-  readonly cost_microdollars: number | null;
-  readonly unknown_cost: number;
 }
 
 /** POST /api/plan with an Action (see actions/action.ts): what it would do. Nothing is changed yet. */
@@ -348,27 +284,11 @@ export interface UsageSeries {
   readonly unknown_cost: readonly number[];
 }
 
-export interface UsageSums {
-  readonly requests: number;
-  readonly refused: number;
-  readonly failed: number;
-  readonly client_left: number;
-  readonly interrupted: number;
+export interface UsageSums extends Omit<Sums, "billed_microdollars"> {
+  /** Input, cache read, cache write and output together. */
   readonly tokens: number;
-  readonly input_tokens: number;
-  readonly cache_read_tokens: number;
-  readonly cache_write_tokens: number;
-  readonly output_tokens: number;
-  readonly reasoning_tokens: number;
-  readonly list_microdollars: number;
-  readonly cost_microdollars: number;
   /** null: no console lists any of them. */
   readonly billed_microdollars: number | null;
-  readonly billed_requests: number;
-  /** Requests of unknown tokens. */
-  readonly unmetered: number;
-  /** Requests of known tokens without a price. */
-  readonly unpriced: number;
   /** The share of input that was read from a cache, 0 to 1; null: there was no input. */
   readonly cache_share: number | null;
   readonly first_byte_p50_ms: number | null;
@@ -396,8 +316,6 @@ export interface RecordAnswer {
   readonly record: ShownRecord;
   /** With it, the others of the same request, oldest first; see attemptsAt(). Empty: it was sent once. */
   readonly attempts: readonly ShownRecord[];
-  /** null: it was not refused. */
-  readonly refusal: RefusalAdvice | null;
   /** With its console row; null: there is no console, or no row yet. */
   readonly compared: ComparedRow | null;
 }

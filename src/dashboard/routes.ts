@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { type ConfigProblem, problemInLine } from "../config/problems.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { hasOnly, isText, isTextOrNull } from "../control/body.ts";
 import { REACH } from "../control/reach.ts";
 import { type Controls, newestEvents } from "../control/routes.ts";
 import type { Status } from "../control/status.ts";
@@ -11,7 +12,7 @@ import { errorMessage, HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
-import { version } from "../core/version.ts";
+import { throttledLog } from "../core/throttled-log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { InFlight } from "../proxy/in-flight.ts";
@@ -22,22 +23,12 @@ import { readAction } from "./actions/action.ts";
 import type { PlanDeps } from "./actions/plan.ts";
 import { planAction } from "./actions/plan-action.ts";
 import type { Refusal, WaitingActions } from "./actions/waiting.ts";
-import type {
-  By,
-  ChallengeAnswer,
-  MirrorAnswer,
-  MonthBill,
-  PlanAnswer,
-  Proof,
-  RecordAnswer,
-  RunAnswer,
-  SessionAnswer,
-} from "./api.ts";
+import type { ChallengeAnswer, PlanAnswer, Proof, RecordAnswer, RunAnswer, SessionAnswer } from "./api.ts";
+import { readBill, readMirror } from "./bill.ts";
 import type { Bookmarks } from "./bookmarks/bookmarks.ts";
-import { hasOnly, readJson } from "./http.ts";
+import { readPost } from "./http.ts";
 import { LiveEvents } from "./live.ts";
 import { NowView } from "./now.ts";
-import { adviceFor } from "./refusals.ts";
 import type { Sessions } from "./sessions.ts";
 import { listTools, readModels, readTool } from "./tools.ts";
 import { UsageQuestions } from "./usage-api.ts";
@@ -71,8 +62,6 @@ export interface DashboardDeps {
 /** The route has written the response itself. */
 export const HANDLED: unique symbol = Symbol("handled");
 
-const MIRROR_DAYS = 30;
-const MAX_MIRROR_ROWS = 500;
 const MAX_EVENTS = 300;
 
 interface ApiRequest {
@@ -197,9 +186,9 @@ export class Api {
       case "GET /api/browsers":
         return this.#bookmarks.list();
       case "GET /api/mirror":
-        return this.#mirror();
+        return readMirror(this.#deps);
       case "GET /api/bill":
-        return this.#bill(query.get("month") ?? "", signal);
+        return readBill(query.get("month") ?? "", this.#deps, this.#usage, signal);
       default:
         throw new HttpError(404, "there is nothing here");
     }
@@ -207,16 +196,16 @@ export class Api {
 
   /** Exchanges the code, or a remembered browser's signature, for a session. */
   async #startSession(req: IncomingMessage): Promise<SessionAnswer> {
-    const body = await readJson(req);
+    const body = await readPost(req);
     if (isProof(body)) {
       const token = this.#bookmarks.exchange(body, originOf(req));
-      if (token !== null) return { token, version: version() };
+      if (token !== null) return { token };
       this.#logWrongSignature();
       throw new HttpError(401, `the signature of this browser does not hold → ${advice.open()}`);
     }
-    if (!hasOnly(body, ["code"]) || typeof body.code !== "string") throw new HttpError(400, "send the code");
+    if (!hasOnly(body, ["code"]) || !isText(body.code)) throw new HttpError(400, "send the code");
     const exchanged = this.#sessions.exchange(body.code);
-    if (exchanged.ok) return { token: exchanged.token, version: version() };
+    if (exchanged.ok) return { token: exchanged.token };
     this.#logWrongCode();
     throw exchanged.reason === "too-many"
       ? new HttpError(429, `too many wrong codes. wait a minute → ${advice.open()}`)
@@ -224,21 +213,21 @@ export class Api {
   }
 
   async #challenge(req: IncomingMessage): Promise<ChallengeAnswer> {
-    const body = await readJson(req);
-    if (!hasOnly(body, ["public_key"]) || typeof body.public_key !== "string")
+    const body = await readPost(req);
+    if (!hasOnly(body, ["public_key"]) || !isText(body.public_key))
       throw new HttpError(400, "send public_key (a text)");
     return { challenge: this.#bookmarks.challenge(body.public_key, originOf(req)) };
   }
 
   async #record(id: string, signal: AbortSignal): Promise<RecordAnswer> {
-    const { record, attempts } = await this.#usage.record(id, signal);
+    const found = await this.#usage.record(id, signal);
     const compared = this.#deps.mirror.compared(id).find((row) => row.record?.id === id) ?? null;
-    return { record, attempts, refusal: adviceFor(record), compared };
+    return { ...found, compared };
   }
 
   /** Says what an action would do. Nothing is changed yet. */
   async #plan(req: IncomingMessage): Promise<PlanAnswer> {
-    const action = readAction(await readJson(req));
+    const action = readAction(await readPost(req));
     const plan = await planAction(this.#planDeps(originOf(req)), action);
     const { what, change, diff, undo } = plan;
     const id = this.#waiting.add(plan, bearerToken(req) ?? "");
@@ -247,8 +236,8 @@ export class Api {
 
   /** Does what was planned. What widens needs the digits that `keybearer confirm` printed for it. */
   async #run(req: IncomingMessage): Promise<RunAnswer> {
-    const body = await readJson(req);
-    if (!hasOnly(body, ["id", "digits"]) || typeof body.id !== "string" || !isTextOrNull(body.digits))
+    const body = await readPost(req);
+    if (!hasOnly(body, ["id", "digits"]) || !isText(body.id) || !isTextOrNull(body.digits))
       throw new HttpError(400, "send id, and digits (a text, or null)");
     const taken = this.#waiting.take(body.id, bearerToken(req) ?? "", body.digits);
     if (!taken.ok) throw new HttpError(REFUSED[taken.refusal].status, refusalText(taken));
@@ -277,49 +266,6 @@ export class Api {
     const bookmarks = this.#bookmarks;
     return { paths, env, clock, controls: controls(), isSandbox, bookmarks, origin, refresh };
   }
-
-  async #mirror(): Promise<MirrorAnswer> {
-    const { mirror, clock } = this.#deps;
-    const reports = await mirror.report();
-    // Without a console there may be no mirror.db.
-    if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [], over_time: [] };
-    const days = lastDays(clock.now(), MIRROR_DAYS);
-    const [{ keys, problems }, diff, overTime] = await Promise.all([
-      mirror.keys(),
-      mirror.diff(),
-      mirror.days(days),
-    ]);
-    return {
-      reports,
-      diff: diff.slice(0, MAX_MIRROR_ROWS),
-      keys,
-      keys_problems: problems,
-      over_time: overTime.sort((a, b) => a.day - b.day),
-    };
-  }
-
-  async #bill(month: string, signal: AbortSignal): Promise<MonthBill> {
-    const { mirror, clock } = this.#deps;
-    const { from, to } = monthOf(month);
-    const usage = (by: By) => {
-      const query = new URLSearchParams({ since: String(from), until: String(to), bin: "month", by });
-      return this.#usage.chart(query, clock.now(), signal);
-    };
-    const [tools, models, consoles] = await Promise.all([
-      usage("tool"),
-      usage("model"),
-      mirror.days([{ from, to }]),
-    ]);
-    return {
-      month,
-      since: from,
-      until: to,
-      total: tools.total,
-      tools: tools.rows,
-      models: models.rows,
-      consoles,
-    };
-  }
 }
 
 const REFUSED: Readonly<Record<Refusal, { readonly status: number; readonly text: string }>> = {
@@ -341,19 +287,12 @@ function refusalText({
 }
 
 function isProof(body: unknown): body is Proof & Record<string, unknown> {
-  return (
-    hasOnly(body, ["public_key", "challenge", "signature"]) &&
-    Object.values(body).every((field) => typeof field === "string")
-  );
+  return hasOnly(body, ["public_key", "challenge", "signature"]) && Object.values(body).every(isText);
 }
 
 /** The guard has checked the host, and that an Origin header names the same. */
 function originOf({ headers }: IncomingMessage): string {
   return `http://${(headers.host ?? "").toLowerCase()}`;
-}
-
-function isTextOrNull(value: unknown): value is string | null {
-  return value === null || typeof value === "string";
 }
 
 function parseRequest(req: IncomingMessage, res: ServerResponse): ApiRequest {
@@ -383,51 +322,4 @@ function decode(text: string): string | null {
 
 function bearerToken({ headers }: IncomingMessage): string | null {
   return /^Bearer ([\w-]{1,200})$/.exec(headers.authorization ?? "")?.[1] ?? null;
-}
-
-/** 2026-10, by this machine's calendar. */
-function monthOf(text: string): { readonly from: number; readonly to: number } {
-  const [, year = "", month = ""] = /^(20\d\d)-(0[1-9]|1[0-2])$/.exec(text) ?? [];
-  if (year === "") throw new HttpError(400, "month is a year and a month, such as 2026-10");
-  const first = (next: number) => new Date(Number(year), Number(month) - 1 + next).getTime();
-  return { from: first(0), to: first(1) };
-}
-
-/** The last days of this machine's calendar, up to and including today. */
-function lastDays(now: number, count: number): { from: number; to: number }[] {
-  const today = new Date(now);
-  const midnight = (daysAgo: number) =>
-    new Date(today.getFullYear(), today.getMonth(), today.getDate() - daysAgo).getTime();
-  return Array.from({ length: count }, (_, index) => ({
-    from: midnight(count - 1 - index),
-    to: midnight(count - 2 - index),
-  }));
-}
-
-/**
- * Returns a function that logs the first call at once, and then once a minute how many more there were. Repeated attempts
- * must not fill the log.
- */
-export function throttledLog(log: Pick<Logger, "warn">, message: string, everyMs = 60_000): () => void {
-  let more = 0;
-  let timer: NodeJS.Timeout | null = null;
-  const wait = () => {
-    timer = setTimeout(logSum, everyMs);
-    timer.unref();
-  };
-  const logSum = () => {
-    timer = null;
-    if (more === 0) return;
-    log.warn(`${message}: ${more} more times within a minute`);
-    more = 0;
-    wait();
-  };
-  return () => {
-    if (timer !== null) {
-      more += 1;
-      return;
-    }
-    log.warn(message);
-    wait();
-  };
 }

@@ -5,12 +5,11 @@ import type { Listen } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { describePortOwner } from "../core/process-lookup.ts";
 import { REFUSALS, type Refusal, refuse } from "../core/refusal.ts";
 import { packageFolder } from "../core/version.ts";
 import { type CheckedHead, checkHost, checkShape } from "../proxy/guard.ts";
 import { headerValues } from "../proxy/headers.ts";
-import { authority, hostsOf, openPort, type Port, PortTaken } from "../proxy/server.ts";
+import { authority, hostsOf, openSidePort, type Port } from "../proxy/server.ts";
 import type { Failure } from "./api.ts";
 import { refuseConnection, send, sendJson } from "./http.ts";
 import { type Api, HANDLED } from "./routes.ts";
@@ -57,16 +56,12 @@ export class DashboardServer {
 
   /** Opens the port and returns its URL. Throws an error with a message for people if that fails. */
   async open(listen: Listen): Promise<string> {
-    try {
-      this.#port = await openPort(listen, {
-        request: (req, res) => background(this.#serve(req, res), this.#log, "a request to the dashboard"),
-        clientError: refuseUnparsable,
-        onError: (error) => this.#log.error(`the dashboard could not accept a connection: ${error.message}`),
-        upgrade: (_req, socket) => refuseConnection(socket, 400, "the dashboard has no WebSockets"),
-      });
-    } catch (error) {
-      throw error instanceof PortTaken ? new Error(await portTakenMessage(error)) : error;
-    }
+    this.#port = await openSidePort("dashboard", listen, {
+      request: (req, res) => background(this.#serve(req, res), this.#log, "a request to the dashboard"),
+      clientError: refuseUnparsable,
+      onError: (error) => this.#log.error(`the dashboard could not accept a connection: ${error.message}`),
+      upgrade: (_req, socket) => refuseConnection(socket, 400, "the dashboard has no WebSockets"),
+    });
     const { port, addresses } = this.#port;
     this.#hosts = hostsOf(port);
     this.#api.start();
@@ -153,14 +148,7 @@ function isNavigation({ method, target, rawHeaders }: CheckedHead): boolean {
 }
 
 function refuseUnparsable({ code }: NodeJS.ErrnoException, socket: Duplex): void {
-  // The refusal was written already, and the client still sends: destroying the socket now could lose it.
-  if (socket.writableEnded && !socket.destroyed) return;
   if (code === "HPE_HEADER_OVERFLOW")
     refuseConnection(socket, 431, "the request's headers are larger than 16 KB");
   else refuseConnection(socket, 400, "this is not a valid HTTP request");
-}
-
-async function portTakenMessage({ address, port }: PortTaken): Promise<string> {
-  const by = await describePortOwner(port);
-  return `${address}, the dashboard's address, is taken by ${by}. stop it, or change dashboard.listen in config.yaml`;
 }

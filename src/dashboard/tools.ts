@@ -1,9 +1,8 @@
 import { readAssigned } from "../config/assignments.ts";
 import { readText } from "../config/load.ts";
-import { describeSource } from "../config/schema.ts";
+import { describeSource, type Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Controls } from "../control/routes.ts";
-import type { SessionStatus } from "../control/session-status.ts";
 import type { Status } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
@@ -14,16 +13,8 @@ import type { Mirror } from "../mirror/mirror.ts";
 import { authority, type Port } from "../proxy/server.ts";
 import { readTokenUses } from "../proxy/token-uses.ts";
 import type { Ask } from "../usage/index/indexer.ts";
-import type { SessionRow } from "../usage/reports/sessions.ts";
-import type {
-  GroupSettings,
-  ModelsAnswer,
-  ToolAnswer,
-  ToolSession,
-  ToolSettings,
-  ToolsAnswer,
-  ToolToken,
-} from "./api.ts";
+import type { ModelsAnswer, ToolAnswer, ToolSettings, ToolsAnswer } from "./api.ts";
+import { listSessions } from "./session-list.ts";
 
 /* What the page of the tools shows, and the page of one tool. */
 
@@ -48,21 +39,18 @@ const SETTINGS = [
   "limits.requests",
   "limits.tokens",
   "limits.concurrent",
+  "limits.wait",
   "limits.session.spend",
   "limits.session.requests",
   "limits.session.tokens",
   "quota",
   "expires",
   "group",
+  "model",
 ];
 
-export async function listTools({
-  status,
-  snapshot,
-  port,
-  isSandbox,
-  mirror,
-}: ToolsDeps): Promise<ToolsAnswer> {
+export async function listTools(deps: ToolsDeps): Promise<ToolsAnswer> {
+  const { status, snapshot, port, isSandbox, mirror } = deps;
   // Only this page needs the descriptions of all clients.
   const [{ tools }, { WRITABLE }] = await Promise.all([status(), import("../clients/settings-files.ts")]);
   const { config } = snapshot();
@@ -72,34 +60,15 @@ export async function listTools({
       const tool = config.tools[shown.name];
       // It may have been removed since the status was read.
       if (tool === undefined) return [];
-      return [
-        {
-          ...shown,
-          enabled: tool.enabled,
-          model: tool.model,
-          source: describeSource(tool.key),
-          token_in_url: tool.tokenInUrl,
-          watch_only: tool.watchOnly,
-        },
-      ];
+      const { enabled, model, tokenInUrl: token_in_url, watchOnly: watch_only } = tool;
+      return [{ ...shown, enabled, model, source: describeSource(tool.key), token_in_url, watch_only }];
     }),
     // The address `use` names, too; the port stays bound until a restart.
     origin: `http://${authority(config.listen.host, port.port)}`,
     groups: gateways.flatMap(({ name: gateway, groups }) =>
-      Object.entries(groups).map(
-        ([name, { multiplier, models, enabled }]): GroupSettings => ({
-          gateway,
-          name,
-          multiplier,
-          models,
-          enabled,
-        }),
-      ),
+      Object.keys(groups).map((name) => ({ gateway, name })),
     ),
-    gateways: gateways.map(({ name, console }) => ({
-      name,
-      makes_keys: console !== null && mirror.canChangeKeys(name),
-    })),
+    gateways: gateways.map(({ name }) => ({ name, makes_keys: mirror.canChangeKeys(name) })),
     writable: WRITABLE,
     sandbox: isSandbox(),
   };
@@ -112,24 +81,21 @@ export async function readTool(
   ask: Ask,
   signal: AbortSignal,
 ): Promise<ToolAnswer> {
-  const { paths, snapshot, isSandbox, controls, clock } = deps;
-  requireTool(deps, name);
+  const { paths, isSandbox, controls, clock } = deps;
+  const { tokens } = requireTool(deps, name);
   const uses = readTokenUses(paths.tokenUses);
-  const tokens = (snapshot().config.tools[name]?.tokens ?? []).map(
-    ({ name, created, hash }): ToolToken => ({ name, created, last_use: uses[hash] ?? null }),
-  );
   const file = isSandbox() ? null : (await readText(paths.config)).text;
-  const since = clock.now() - DAY_MS;
-  const rows = await ask("sessions", [{ since, tools: [name], projects: [] }], signal).catch(
-    noneIfUnavailable,
-  );
-  const known = controls()
-    .sessions()
-    .filter(({ tool }) => tool === name);
+  const query = { since: clock.now() - DAY_MS, tools: [name], projects: [] };
+  // The daemon's own counts are shown without the log.
+  const logged = await ask("sessions", [query], signal).catch(noneIfUnavailable);
+  const known = controls().sessions();
   return {
     settings: file === null ? {} : readAssigned(file, name, SETTINGS),
-    tokens,
-    sessions: joinSessions(name, rows, known).slice(0, MAX_SESSIONS),
+    tokens: tokens.map(({ name, created, hash }) => ({ name, created, last_use: uses[hash] ?? null })),
+    sessions: listSessions(
+      logged,
+      known.filter(({ tool }) => tool === name),
+    ).slice(0, MAX_SESSIONS),
   };
 }
 
@@ -140,31 +106,15 @@ export async function readModels(name: string, deps: ToolsDeps): Promise<ModelsA
   return { models };
 }
 
-function requireTool({ snapshot }: ToolsDeps, name: string): void {
+function requireTool({ snapshot }: ToolsDeps, name: string): Tool {
+  const { tools } = snapshot().config;
   // hasOwn, because a name such as __proto__ is not a tool.
-  if (!Object.hasOwn(snapshot().config.tools, name)) throw new HttpError(404, `there is no tool ${name}`);
+  const tool = Object.hasOwn(tools, name) ? tools[name] : undefined;
+  if (tool === undefined) throw new HttpError(404, `there is no tool ${name}`);
+  return tool;
 }
 
-function noneIfUnavailable(error: unknown): SessionRow[] {
-  // The daemon's own counts are shown without the log.
+function noneIfUnavailable(error: unknown): [] {
   if (error instanceof HttpError) return [];
   throw error;
-}
-
-function joinSessions(
-  tool: string,
-  rows: readonly SessionRow[],
-  known: readonly SessionStatus[],
-): ToolSession[] {
-  const sessions = new Map<string, ToolSession>();
-  for (const { session, project, last_at, requests, cost_microdollars, unknown_cost } of rows) {
-    const used = { tool, session, project, last_at, requests, cost_microdollars, unknown_cost };
-    sessions.set(session, { ...used, running: 0, stopped: false, limits: [] });
-  }
-  for (const status of known) {
-    const found = sessions.get(status.session);
-    const unread = { project: null, last_at: null, requests: null, cost_microdollars: null, unknown_cost: 0 };
-    sessions.set(status.session, { ...unread, ...found, ...status });
-  }
-  return [...sessions.values()].sort((a, b) => b.running - a.running || (b.last_at ?? 0) - (a.last_at ?? 0));
 }

@@ -1,19 +1,17 @@
 import { timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Duplex } from "node:stream";
 import type { Listen } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { withNext } from "../core/display.ts";
 import type { Logger } from "../core/log.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
-import { describePortOwner } from "../core/process-lookup.ts";
 import { REFUSALS } from "../core/refusal.ts";
 import { hashToken } from "../core/token.ts";
 import { guard } from "../proxy/guard.ts";
 import { withoutQuery } from "../proxy/routes.ts";
-import { authority, hostsOf, openPort, type Port, PortTaken } from "../proxy/server.ts";
-import { discardBody, endSoon } from "../proxy/write-refusal.ts";
+import { authority, hostsOf, openSidePort, type Port } from "../proxy/server.ts";
+import { discardBody, refuseSocket } from "../proxy/write-refusal.ts";
 import type { Exporter } from "./exporter.ts";
 
 interface ServerDeps {
@@ -23,6 +21,8 @@ interface ServerDeps {
   readonly tokenHash: () => string | null;
   readonly exporter: Exporter;
 }
+
+const NO_REQUEST = { status: 400, headers: { "content-length": "0" }, body: "" };
 
 /** The port at which Prometheus reads. It serves GET /metrics and nothing else. */
 export class MetricsServer {
@@ -47,17 +47,13 @@ export class MetricsServer {
   /** Throws an error with a message for people if that fails. */
   async open(listen: Listen): Promise<void> {
     const { log } = this.#deps;
-    try {
-      this.#port = await openPort(listen, {
-        request: (req, res) => background(this.#serve(req, res), log, "a request for metrics"),
-        clientError: (_error, socket) => refuseConnection(socket),
-        onError: (error) =>
-          log.error(`the port of the metrics could not accept a connection: ${error.message}`),
-        upgrade: (_req, socket) => refuseConnection(socket),
-      });
-    } catch (error) {
-      throw error instanceof PortTaken ? new Error(await portTakenMessage(error)) : error;
-    }
+    this.#port = await openSidePort("metrics", listen, {
+      request: (req, res) => background(this.#serve(req, res), log, "a request for metrics"),
+      clientError: (_error, socket) => refuseSocket(socket, NO_REQUEST),
+      onError: (error) =>
+        log.error(`the port of the metrics could not accept a connection: ${error.message}`),
+      upgrade: (_req, socket) => refuseSocket(socket, NO_REQUEST),
+    });
     const { port } = this.#port;
     this.#listen = listen;
     this.#hosts = hostsOf(port);
@@ -126,22 +122,4 @@ function send(req: IncomingMessage, res: ServerResponse, status: number, type: s
   res.end(req.method === "HEAD" ? undefined : text);
   // An upload may still be arriving.
   discardBody(req);
-}
-
-/** For bytes that are no request, or that ask for another protocol. */
-function refuseConnection(socket: Duplex): void {
-  // The refusal was written already, and the client still sends: destroying the socket now could lose it.
-  if (socket.writableEnded && !socket.destroyed) return;
-  socket.on("error", () => socket.destroy());
-  if (!socket.writable) {
-    socket.destroy();
-    return;
-  }
-  socket.write("HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-  endSoon(socket);
-}
-
-async function portTakenMessage({ address, port }: PortTaken): Promise<string> {
-  const by = await describePortOwner(port);
-  return `${address}, the address of the metrics, is taken by ${by}. stop it, or change metrics.listen in config.yaml`;
 }

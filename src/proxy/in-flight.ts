@@ -1,24 +1,18 @@
 import type { Secret } from "../core/secret.ts";
 import { countedSession } from "../core/session-id.ts";
 import type { Call } from "./call.ts";
-import type { ObservedSoFar } from "./observer.ts";
+import type { OutputSoFar } from "./observer.ts";
 import { buildOpening } from "./records.ts";
 
 /** A call in flight, for the owner to see. It shows nothing that the record will not hold. */
-export interface InFlightCall {
-  readonly id: string;
+export interface InFlightCall extends OutputSoFar {
   readonly tool: string;
-  /** See sessionOf(). */
+  /** As limits count it: see sessionOf(). */
   readonly session: string;
   readonly model: string | null;
-  readonly endpoint: string;
-  readonly startedAt: number;
-  readonly waitedMs: number;
+  readonly started_at: number;
   /** It waits for capacity under its tool's limits, or for its gateway. */
   readonly waiting: boolean;
-  readonly firstByteAt: number | null;
-  /** null: there is no response yet. */
-  readonly observed: ObservedSoFar | null;
 }
 
 /** How many calls of a session are in flight. */
@@ -74,9 +68,8 @@ export class InFlight {
   }
 
   /** At most `max`, the oldest first. */
-  list(max: number, elapsed: number): InFlightCall[] {
-    const calls = [...this.#connections.keys()].slice(0, max);
-    return calls.map((call) => shown(call, elapsed));
+  list(max: number): InFlightCall[] {
+    return [...this.#connections.keys()].slice(0, max).map(shown);
   }
 
   /** Of callers that are known. */
@@ -127,21 +120,15 @@ function sessionOf({ head, tokenName, startedAt, lease }: Call): string {
   return countedSession({ session: head.session, token: tokenName }, admittedAt);
 }
 
-function shown(call: Call, elapsed: number): InFlightCall {
-  const { id, tool, model, endpoint } = buildOpening(call);
-  const observed = call.observer?.soFar() ?? null;
-  const firstByte = observed?.firstByteElapsed ?? null;
-  const sinceStart = elapsed - call.startedElapsed;
+function shown(call: Call): InFlightCall {
+  const { tool, model } = buildOpening(call);
+  const output = call.observer?.outputSoFar() ?? { output_tokens: null, tokens_by: null };
   return {
-    id,
     tool: tool ?? "",
     session: sessionOf(call),
     model,
-    endpoint,
-    startedAt: call.startedAt,
-    waitedMs: call.isWaiting ? Math.ceil(sinceStart) : call.waitedMs,
+    started_at: call.startedAt,
     waiting: call.isWaiting,
-    firstByteAt: firstByte === null ? null : Math.round(call.startedAt + firstByte - call.startedElapsed),
-    observed,
+    ...output,
   };
 }

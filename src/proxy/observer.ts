@@ -23,10 +23,10 @@ export interface Observed {
 }
 
 /** The same while the response still arrives. */
-export interface ObservedSoFar extends Pick<Observed, "firstByteElapsed" | "stream" | "bytesOut"> {
-  readonly outputTokens: number | null;
+export interface OutputSoFar {
+  readonly output_tokens: number | null;
   /** Whether the response reported them, or the deltas of its stream were counted. */
-  readonly tokensBy: "reported" | "pieces" | null;
+  readonly tokens_by: "reported" | "pieces" | null;
 }
 
 export const NOTHING_OBSERVED: Observed = Object.freeze({
@@ -114,17 +114,14 @@ export class ResponseObserver {
     this.#meter.see(received);
   }
 
-  soFar(): ObservedSoFar {
+  outputSoFar(): OutputSoFar {
     const { deltas, reported } = this.#meter.soFar();
     // What a stream of messages reports at its start is a placeholder, and soon smaller than the number of its deltas.
     const isReported = reported !== null && reported > deltas;
     const counted = deltas > 0 ? deltas : null;
     return {
-      firstByteElapsed: this.#firstByteElapsed,
-      stream: this.#isStream,
-      bytesOut: this.#bytesOut,
-      outputTokens: isReported ? reported : counted,
-      tokensBy: isReported ? "reported" : counted === null ? null : "pieces",
+      output_tokens: isReported ? reported : counted,
+      tokens_by: isReported ? "reported" : counted === null ? null : "pieces",
     };
   }
 

@@ -4,6 +4,7 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/schema.ts";
 import { EXIT, hasCode, StartError } from "../core/errors.ts";
+import { describePortOwner } from "../core/process-lookup.ts";
 import { forEachHeader } from "./headers.ts";
 import { endSoon } from "./write-refusal.ts";
 
@@ -49,6 +50,23 @@ export async function openPort(listen: Listen, handlers: PortHandlers): Promise<
       const mayRetry = listen.port === 0 && error instanceof PortTaken && attempt < MAX_BIND_ATTEMPTS;
       if (!mayRetry) throw error;
     }
+  }
+}
+
+/** A port beside that of the tools. Throws an error with a message for people. */
+export async function openSidePort(
+  name: "dashboard" | "metrics",
+  listen: Listen,
+  handlers: PortHandlers,
+): Promise<Port> {
+  try {
+    return await openPort(listen, handlers);
+  } catch (error) {
+    if (!(error instanceof PortTaken)) throw error;
+    const by = await describePortOwner(error.port);
+    throw new Error(
+      `${error.address}, the address of the ${name}, is taken by ${by}. stop it, or change ${name}.listen in config.yaml`,
+    );
   }
 }
 

@@ -58,11 +58,24 @@ export function discardBody(req: IncomingMessage): void {
 /** For an upgrade or unreadable bytes, where Node makes no response object. Returns the status. */
 export function writeSocketRefusal(socket: Duplex, refusal: Refusal, protocol: Protocol, id: string): number {
   const answer = answerFor(refusal, protocol, id);
-  const headers = Object.entries({ ...answer.headers, connection: "close" });
-  const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
-  socket.write(`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${lines}\r\n${answer.body}`);
-  endSoon(socket);
+  writeAnswer(socket, answer);
   return answer.status;
+}
+
+/** The same for a port that tools do not call, whose handlers leave the socket to this. */
+export function refuseSocket(socket: Duplex, answer: RefusalAnswer): void {
+  // The refusal was written already, and the client still sends: destroying the socket now could lose it.
+  if (socket.writableEnded && !socket.destroyed) return;
+  socket.on("error", () => socket.destroy());
+  if (socket.writable) writeAnswer(socket, answer);
+  else socket.destroy();
+}
+
+function writeAnswer(socket: Duplex, { status, headers, body }: RefusalAnswer): void {
+  const all = Object.entries({ ...headers, connection: "close" });
+  const lines = all.map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines}\r\n${body}`);
+  endSoon(socket);
 }
 
 /** Ends a connection that the server no longer manages. `end` alone closes only our side of it. */

@@ -13,12 +13,11 @@ import { systemClock } from "../../src/core/clock.ts";
 import { Connections } from "../../src/core/connections.ts";
 import { createLogger } from "../../src/core/log.ts";
 import { PeerLookup } from "../../src/core/peer-user.ts";
-import { REFUSALS } from "../../src/core/refusal.ts";
+import { throttledLog } from "../../src/core/throttled-log.ts";
 import type { Now } from "../../src/dashboard/api.ts";
 import { Dashboard } from "../../src/dashboard/dashboard.ts";
 import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-file.ts";
-import { adviceFor } from "../../src/dashboard/refusals.ts";
-import { type DashboardDeps, throttledLog } from "../../src/dashboard/routes.ts";
+import type { DashboardDeps } from "../../src/dashboard/routes.ts";
 import { readSessions, Sessions, writeSessions } from "../../src/dashboard/sessions.ts";
 import { UsageQuestions } from "../../src/dashboard/usage-api.ts";
 import { InFlight } from "../../src/proxy/in-flight.ts";
@@ -89,17 +88,6 @@ t.test("a session that is dropped for a newer one does not go on as a stream", (
   start("b16");
   start("b17");
   t.same(cut, ["b0", "b1"]);
-  t.end();
-});
-
-t.test("every refusal has a text, and a next step where the owner can do something", (t) => {
-  for (const refusal of Object.keys(REFUSALS)) {
-    const advice = adviceFor(record(1, { refusal, tool: "codex" }));
-    t.notSame(advice?.words, refusal, refusal);
-    t.notMatch(advice?.next ?? "", /undefined|null|<tool>/);
-  }
-  t.equal(adviceFor(record(1)), null);
-  t.match(adviceFor(record(1, { refusal: "token-missing", tool: null }))?.next, /tools token <tool>/);
   t.end();
 });
 
@@ -314,7 +302,7 @@ t.test("with when: always, a taken port is tried again, and status says why", as
   const settings = { listen: { host: "localhost", port }, when: "always" };
   const { made, log } = dashboard(t, 60_000, systemClock, { settings, retryMs: 20 });
   await made.applyConfig();
-  t.match(made.status(), { mode: "always", address: null, why: /the dashboard's address, is taken by/ });
+  t.match(made.status(), { mode: "always", address: null, why: /the address of the dashboard, is taken by/ });
   const logged = () => log().match(/could not open the dashboard/g)?.length;
   await letGo();
   await until("it is open", () => made.status().address !== null);

@@ -3,7 +3,7 @@ import t from "tap";
 import { createProgram } from "../../src/cli/program.ts";
 import type { LimitStatus } from "../../src/control/tool-status.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
-import type { RefusedRecord } from "../../src/dashboard/api.ts";
+import type { ShownRecord } from "../../src/dashboard/api.ts";
 import { spanInWords, whenInWords } from "../../src/dashboard/page/format.ts";
 import { fullnessOf, limitName } from "../../src/dashboard/page/limit-amount.ts";
 import type { Client } from "../../src/dashboard/page/live/client.ts";
@@ -104,7 +104,7 @@ t.test("every refusal has a text, and its next step names the tool", (t) => {
 
 t.test("the same refusal is shown once, with how often", (t) => {
   const record = (tool: string, refusal: string, requests = 1) =>
-    ({ tool, refusal, model: null, requests }) as RefusedRecord;
+    ({ tool, refusal, model: null, requests }) as ShownRecord;
   const groups = refusedGroups([
     // Many that share a record.
     record("a", "loop", 110),

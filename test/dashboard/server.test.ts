@@ -261,20 +261,16 @@ t.test("a request is shown while it runs, and its record when it ends", async (t
   const answer = await chat("priced", true);
   await until("three pieces", () => followed.last("now")?.running[0]?.output_tokens === 3);
   const [call] = followed.last("now")?.running ?? [];
-  t.match(call, {
-    tool: "codex",
-    model: "priced",
-    endpoint: "/v1/chat/completions",
-    stream: true,
-    waiting: false,
-  });
-  t.equal(call?.tokens_by, "pieces");
-  t.ok((call?.first_byte_at ?? 0) >= (call?.started_at ?? Number.POSITIVE_INFINITY));
-  t.ok((call?.bytes_out ?? 0) > 0);
+  t.match(call, { tool: "codex", model: "priced", waiting: false, tokens_by: "pieces" });
   gateway.release();
   await answer.text();
   await until("its record", () => followed.last("record") !== undefined);
-  t.match(followed.last("record"), { id: call?.id, tool: "codex", end: "complete", output_tokens: 3 });
+  t.match(followed.last("record"), {
+    started_at: call?.started_at,
+    tool: "codex",
+    end: "complete",
+    output_tokens: 3,
+  });
   t.notOk(
     Object.hasOwn(followed.last("record") ?? {}, "held_tokens"),
     "what the log keeps for itself stays there",
@@ -286,10 +282,10 @@ t.test("a request is shown while it runs, and its record when it ends", async (t
   });
   const now = (await get("/api/now")).json<Now>();
   t.match(now.today?.tools, [
-    { tool: "codex", requests: 1, tokens: 15, cost_microdollars: 18 },
+    { tool: "codex", requests: 1, cost_microdollars: 18 },
     { tool: null, refused: 1 },
   ]);
-  t.match(now.refusals[0], { tool: null, next: "keybearer tools token <tool>" });
+  t.match(now.refusals[0], { tool: null, refusal: "token-incomplete" });
   t.match(now.today, { usual: null, forecast: null }, "there is no earlier day");
   await until("its session is in the log", () => followed.last("now")?.sessions[0]?.requests === 1);
   const { sessions = [], first_bytes: firstBytes = [] } = followed.last("now") ?? {};
@@ -331,7 +327,7 @@ t.test("the log gives charts, pages, one record and a table", async (t) => {
   t.equal(strangers.records.length, 1);
   const [stranger] = strangers.records;
   const one = (await get(`/api/records/${stranger?.id}`)).json<RecordAnswer>();
-  t.match(one, { record: { refusal: "token-incomplete" }, refusal: { words: /token/ }, compared: null });
+  t.match(one, { record: { refusal: "token-incomplete" }, compared: null });
   t.equal((await get("/api/records/01JC8ZZZZZZZZZZZZZZZZZZZZZ")).status, 404);
 
   const csv = await get("/api/csv?tool=codex");
@@ -448,7 +444,10 @@ t.test("a taken port is reported, and tools are served nevertheless", async (t) 
     statusInWords(status, NOON.now(), 200),
     /^dashboard: not open; keybearer tries again soon\. .* is taken by/m,
   );
-  t.match(logText(), /could not open the dashboard: 127\.0\.0\.1:\d+, the dashboard's address, is taken by/);
+  t.match(
+    logText(),
+    /could not open the dashboard: 127\.0\.0\.1:\d+, the address of the dashboard, is taken by/,
+  );
   await t.rejects(openDashboard(paths.socket), /is taken by .*change dashboard\.listen in config\.yaml/);
   t.equal((await chat("priced")).status, 200);
 });

@@ -1,13 +1,12 @@
-import type { RefusedRecord } from "../../api.ts";
+import type { ShownRecord } from "../../api.ts";
 import { momentInWords, timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { refusalAdvice } from "../refusal-advice.ts";
 import { refusedGroups } from "../refused-groups.ts";
 import { useTime } from "../use-time.ts";
-import { NextStep } from "./copy.tsx";
 import { Text } from "./text.tsx";
 
-export function Refusals({ records }: { readonly records: readonly RefusedRecord[] }) {
+export function Refusals({ records }: { readonly records: readonly ShownRecord[] }) {
   const { t, language } = useFrame();
   const time = useTime(30_000);
   return (
@@ -38,17 +37,16 @@ export function Refusals({ records }: { readonly records: readonly RefusedRecord
   );
 }
 
-/** A code of a newer daemon has only the daemon's own words. */
-function RefusalText({ record }: { readonly record: RefusedRecord }) {
+/** Of a code of a newer daemon there is no more to say. */
+function RefusalText({ record }: { readonly record: ShownRecord }) {
   const { t } = useFrame();
   const advice = refusalAdvice(record);
   const tool = record.tool ?? t("overview.stranger");
   return (
     <>
       <p>
-        <b>{tool}</b> {advice === null ? record.words : t(advice.words)}
+        <b>{tool}</b> {advice === null ? record.refusal : t(advice.words)}
       </p>
-      {advice === null ? <NextStep text={record.next} /> : null}
       {advice?.next ? (
         <p class="next">
           <Text id={advice.next} values={advice.values} />

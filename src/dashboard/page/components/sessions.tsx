@@ -1,5 +1,5 @@
 import { costInWords, duration, exact } from "../../../core/units.ts";
-import type { Now, RunningCall, RunningSession } from "../../api.ts";
+import type { Now, RunningCall, ToolSession } from "../../api.ts";
 import { agoInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import type { Translate } from "../messages/messages.ts";
@@ -13,7 +13,7 @@ interface SessionsProps {
   readonly stopped: boolean;
 }
 
-interface Row extends RunningSession {
+interface Row extends ToolSession {
   readonly calls: readonly RunningCall[];
 }
 
@@ -43,7 +43,7 @@ export function Sessions({ now, stopped }: SessionsProps) {
   );
 }
 
-function callsOf({ tool, session }: RunningSession, running: readonly RunningCall[]): RunningCall[] {
+function callsOf({ tool, session }: ToolSession, running: readonly RunningCall[]): RunningCall[] {
   return running.filter((call) => call.tool === tool && call.session === session);
 }
 
@@ -70,7 +70,7 @@ function columnsFor(time: number, t: Translate): readonly Column<Row>[] {
       title: t("overview.cost"),
       isNumber: true,
       cell: ({ requests, cost_microdollars, unknown_cost }) =>
-        requests === 0 ? "–" : costInWords(cost_microdollars, unknown_cost),
+        requests === null ? "–" : costInWords(cost_microdollars, unknown_cost),
     },
     { id: "model", title: t("overview.model"), cell: ({ calls }) => modelsOf(calls) },
     {

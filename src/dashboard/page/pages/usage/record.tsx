@@ -58,7 +58,7 @@ function Details({ answer, view }: { readonly answer: RecordAnswer; readonly vie
           {momentInWords(record.started_at, language)}
         </time>
       </p>
-      <Why answer={answer} />
+      <Why record={record} />
       <Facts record={record} view={view} />
       {attempts.length < 2 ? null : (
         <section>
@@ -94,27 +94,25 @@ function Details({ answer, view }: { readonly answer: RecordAnswer; readonly vie
 }
 
 /** Why it did not work, and what to do. Nothing for a request that did. */
-function Why({ answer: { record, refusal } }: { readonly answer: RecordAnswer }) {
+function Why({ record }: { readonly record: ShownRecord }) {
   const { t } = useFrame();
   const outcome = outcomeOf(record);
   if (outcome === null || outcome === "complete") return null;
-  // In the reader's language, or in the daemon's words where it is newer than this page.
+  // null: a code of a newer daemon, of which there is no more to say.
   const advice = record.refusal === null ? null : refusalAdvice(record);
   const cause = causeMessage(record);
   return (
     <div class="record-why">
-      {refusal === null ? null : <p>{advice === null ? refusal.words : t(advice.words)}</p>}
+      {record.refusal === null ? null : <p>{advice === null ? record.refusal : t(advice.words)}</p>}
       {cause !== null ? (
         <p>{t(cause)}</p>
-      ) : refusal === null && outcome !== "refused" ? (
+      ) : record.refusal === null && outcome !== "refused" ? (
         <p>{t(`record.why.${outcome}`)}</p>
       ) : null}
       {advice !== null && advice.next !== null ? (
         <p class="next">
           <Text id={advice.next} values={advice.values} />
         </p>
-      ) : advice === null && refusal !== null && refusal.next !== null ? (
-        <p class="next">{refusal.next}</p>
       ) : null}
     </div>
   );
