@@ -4,6 +4,7 @@ import type { ToolStatus } from "../control/tool-status.ts";
 import type { ToolModels } from "../doctor/models.ts";
 import type { ComparedRow, KeyReport, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
 import type { InFlightCall } from "../proxy/in-flight.ts";
+import type { Unit } from "../usage/reports/calendar.ts";
 import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
 import type { SelectedName } from "../usage/reports/names.ts";
 import type { ExportedRecord } from "../usage/reports/records.ts";
@@ -24,9 +25,7 @@ export interface Failure {
   readonly error: string;
 }
 
-/** POST /api/session: with a code, or from a remembered browser. */
-export type SessionRequest = { readonly code: string } | Proof;
-
+/** POST /api/session takes { code }, or of a remembered browser this. */
 export interface Proof {
   readonly public_key: string;
   /** From POST /api/challenge. */
@@ -35,11 +34,7 @@ export interface Proof {
   readonly signature: string;
 }
 
-/** POST /api/challenge: from a remembered browser, without a session. */
-export interface ChallengeRequest {
-  readonly public_key: string;
-}
-
+/** POST /api/challenge takes { public_key }, from a remembered browser without a session. */
 export interface ChallengeAnswer {
   /** To be signed once, within a minute. */
   readonly challenge: string;
@@ -173,13 +168,9 @@ export interface PlanAnswer {
   readonly needs_digits: boolean;
 }
 
-/** POST /api/run */
-export interface RunRequest {
-  readonly id: string;
-  /** As `keybearer confirm` printed them for this action; null: it needs none. */
-  readonly digits: string | null;
-}
-
+/**
+ * POST /api/run takes { id, digits }: as `keybearer confirm` printed them for this action; null: it needs none.
+ */
 export interface RunAnswer {
   readonly what: string;
   readonly undo: string | null;
@@ -235,7 +226,7 @@ export type MirrorDay = VerdictDay;
 
 /* GET /api/history answers EventsAnswer of control/routes.ts: the last 300 events, the newest last. */
 
-export type Bin = "hour" | "day" | "month";
+export type Bin = Unit;
 /** An empty machine is this one. */
 export type By = SelectedName;
 

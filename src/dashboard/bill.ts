@@ -1,8 +1,7 @@
-import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
-import type { Mirror } from "../mirror/mirror.ts";
 import { parseSince, parseUntil } from "../usage/reports/calendar.ts";
 import type { By, MirrorAnswer, MonthBill } from "./api.ts";
+import type { DashboardDeps } from "./deps.ts";
 import type { UsageQuestions } from "./usage-api.ts";
 
 /* What the page of the bill shows: our log beside the consoles' own. */
@@ -10,10 +9,7 @@ import type { UsageQuestions } from "./usage-api.ts";
 const MIRROR_DAYS = 30;
 const MAX_MIRROR_ROWS = 500;
 
-interface BillDeps {
-  readonly clock: Clock;
-  readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days">;
-}
+type BillDeps = Pick<DashboardDeps, "clock" | "mirror">;
 
 export async function readMirror({ mirror, clock }: BillDeps): Promise<MirrorAnswer> {
   const reports = await mirror.report();

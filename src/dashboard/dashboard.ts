@@ -4,10 +4,12 @@ import type { DashboardStatus } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { WaitingActions } from "./actions/waiting.ts";
 import { Bookmarks, bookmarkProblem } from "./bookmarks/bookmarks.ts";
-import { REDIRECT_MS, removeRedirects } from "./redirect-file.ts";
-import { Api, type DashboardDeps } from "./routes.ts";
+import type { DashboardDeps } from "./deps.ts";
+import { removeRedirects } from "./redirect-file.ts";
+import { Api } from "./routes.ts";
 import { DashboardServer, type PageFiles, readPageFiles } from "./server.ts";
 import { readSessions, Sessions, writeSessions } from "./sessions.ts";
 
@@ -24,18 +26,18 @@ interface Timing {
   readonly closeAfterMs: number;
   /** Between two attempts at a taken port, if it is open always. */
   readonly retryMs: number;
-  /** A daemon that is killed loses this much of the sessions' last use. */
-  readonly saveMs: number;
+  /** How often an open one is looked after. A daemon that is killed loses this much of the sessions' last use. */
+  readonly upkeepMs: number;
 }
 
-const TIMING: Timing = { closeAfterMs: 15 * 60_000, retryMs: 10_000, saveMs: 60_000 };
+const TIMING: Timing = { closeAfterMs: 15 * MINUTE_MS, retryMs: 10_000, upkeepMs: MINUTE_MS };
 
 interface OpenServer {
   readonly server: DashboardServer;
   readonly url: string;
   /** dashboard.listen when it was opened, as JSON. */
   readonly listen: string;
-  readonly saveTimer: NodeJS.Timeout;
+  readonly upkeepTimer: NodeJS.Timeout;
 }
 
 /** Opens and closes the dashboard's port, and keeps its sessions over a restart of the daemon. */
@@ -50,10 +52,9 @@ export class Dashboard {
   /** null: sessions end with the daemon. */
   readonly #sessionFile: string | null;
   #open: OpenServer | null = null;
-  #closeTimer: NodeJS.Timeout | null = null;
   #retryTimer: NodeJS.Timeout | null = null;
   /** Why the port is not open although it should be. */
-  #failure: string | null = null;
+  #problem: string | null = null;
   #restored = false;
   #stopped = false;
   #lastTask: Promise<unknown> = Promise.resolve();
@@ -95,7 +96,6 @@ export class Dashboard {
       this.#sessions.touch();
       const { code, expiresInSeconds } = this.#sessions.issueCode();
       this.#deps.log.info({ peer }, "issued a code for the dashboard");
-      this.#removeRedirectsLater();
       return { url, code, expires_in: expiresInSeconds };
     });
   }
@@ -109,13 +109,13 @@ export class Dashboard {
       if (when === "never" || this.#open?.listen !== JSON.stringify(listen)) {
         await this.#closeAndEndSessions("the configuration changed");
       }
-      if (when !== "always") this.#failure = null;
+      if (when !== "always") this.#problem = null;
       else await this.#openServer().catch((error) => this.#retryLater(errorMessage(error)));
     });
   }
 
   status(): DashboardStatus {
-    return { mode: this.#settings().when, address: this.#open?.url ?? null, why: this.#failure };
+    return { mode: this.#settings().when, address: this.#open?.url ?? null, why: this.#problem };
   }
 
   /** The session file stays, so that open pages continue if the daemon is back soon. */
@@ -125,7 +125,6 @@ export class Dashboard {
     return this.#inTurn(async () => {
       await this.#saveSessions();
       await this.#close("keybearer is stopping");
-      await this.#removeRedirects();
     });
   }
 
@@ -173,40 +172,35 @@ export class Dashboard {
       log,
     );
     const url = await server.open(listen);
-    const saveTimer = setInterval(() => {
-      this.bookmarks.endForgotten();
-      this.#inBackground("saving the dashboard's sessions", () => this.#saveSessions());
-    }, this.#timing.saveMs);
-    saveTimer.unref();
-    this.#open = { server, url, listen: JSON.stringify(listen), saveTimer };
-    this.#failure = null;
+    const upkeepTimer = setInterval(
+      () => this.#inBackground("looking after the dashboard", () => this.#upkeep(server)),
+      this.#timing.upkeepMs,
+    );
+    upkeepTimer.unref();
+    this.#open = { server, url, listen: JSON.stringify(listen), upkeepTimer };
+    this.#problem = null;
     this.#sessions.touch();
-    this.#closeWhenUnused(server);
     return this.#open;
   }
 
-  #retryLater(failure: string): void {
+  #retryLater(problem: string): void {
     const { log } = this.#deps;
-    if (failure !== this.#failure) log.error(`could not open the dashboard: ${failure}`);
-    this.#failure = failure;
+    if (problem !== this.#problem) log.error(`could not open the dashboard: ${problem}`);
+    this.#problem = problem;
     if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
     const retry = () => background(this.applyConfig(), log, "opening the dashboard");
     this.#retryTimer = setTimeout(retry, this.#timing.retryMs);
     this.#retryTimer.unref();
   }
 
-  /** A page that follows the events counts as use: hidden pages end their stream themselves. */
-  #closeWhenUnused(server: DashboardServer): void {
-    const check = () => {
-      if (server.followers > 0 || this.#settings().when === "always") this.#sessions.touch();
-      if (this.#sessions.unusedForMs() < this.#timing.closeAfterMs) return this.#closeWhenUnused(server);
-      this.#inBackground("closing the dashboard", () =>
-        this.#closeAndEndSessions("it was not used for a while"),
-      );
-    };
-    const leftMs = this.#timing.closeAfterMs - this.#sessions.unusedForMs();
-    this.#closeTimer = setTimeout(check, Math.max(1, leftMs));
-    this.#closeTimer.unref();
+  async #upkeep(server: DashboardServer): Promise<void> {
+    // A page that follows the events counts as use: hidden pages end their stream themselves.
+    if (server.followers > 0 || this.#settings().when === "always") this.#sessions.touch();
+    if (this.#sessions.unusedForMs() >= this.#timing.closeAfterMs)
+      return this.#closeAndEndSessions("it was not used for a while");
+    this.bookmarks.endForgotten();
+    await this.#saveSessions();
+    await this.#removeRedirects(this.#deps.clock.now());
   }
 
   /** Sessions end with the port: the program that gets the port next must not receive a valid token. */
@@ -218,11 +212,11 @@ export class Dashboard {
   async #close(reason: string): Promise<void> {
     const open = this.#open;
     this.#open = null;
-    if (this.#closeTimer !== null) clearTimeout(this.#closeTimer);
     if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
     this.#sessions.endAll();
+    await this.#removeRedirects();
     if (open === null) return;
-    clearInterval(open.saveTimer);
+    clearInterval(open.upkeepTimer);
     await open.server.close();
     this.#deps.log.info(`closed the dashboard: ${reason}`);
   }
@@ -235,36 +229,21 @@ export class Dashboard {
     if (listen.port === 0) return;
     // The file may still have one that was revoked.
     if (sessions.length === 0) return this.#removeSessionFile();
-    try {
-      await writeSessions(this.#sessionFile, listen, sessions);
-    } catch (error) {
-      this.#deps.log.warn(`could not save the dashboard's sessions: ${errorMessage(error)}`);
-    }
+    await this.#orWarn("save the dashboard's sessions", writeSessions(this.#sessionFile, listen, sessions));
   }
 
   async #removeSessionFile(): Promise<void> {
-    if (this.#sessionFile === null) return;
-    try {
-      await rm(this.#sessionFile, { force: true });
-    } catch (error) {
-      this.#deps.log.warn(`could not remove the dashboard's sessions: ${errorMessage(error)}`);
-    }
+    if (this.#sessionFile !== null)
+      await this.#orWarn("remove the dashboard's sessions", rm(this.#sessionFile, { force: true }));
   }
 
-  /** A page that `keybearer open` wrote for the browser contains a code. It is written a moment after the code is issued. */
-  #removeRedirectsLater(): void {
-    const remove = () =>
-      this.#inBackground("removing redirect pages", () => this.#removeRedirects(this.#deps.clock.now()));
-    setTimeout(remove, REDIRECT_MS + 5000).unref();
+  /** A page that `keybearer open` wrote for the browser contains a code. @param now without it, all are removed */
+  #removeRedirects(now?: number): Promise<void> {
+    return this.#orWarn("remove a redirect page", removeRedirects(this.#deps.paths.run, now));
   }
 
-  /** Removes the pages that are expired at `now`; without it, all of them. */
-  async #removeRedirects(now?: number): Promise<void> {
-    try {
-      await removeRedirects(this.#deps.paths.run, now);
-    } catch (error) {
-      this.#deps.log.warn(`could not remove a redirect page: ${errorMessage(error)}`);
-    }
+  async #orWarn(what: string, work: Promise<void>): Promise<void> {
+    await work.catch((error) => this.#deps.log.warn(`could not ${what}: ${errorMessage(error)}`));
   }
 
   #inBackground(what: string, task: () => Promise<void>): void {

@@ -4,7 +4,7 @@ import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
 import { withTimeout } from "../core/timeout.ts";
 import { MINUTE_MS } from "../core/units.ts";
-import type { InFlight, InFlightCall } from "../proxy/in-flight.ts";
+import type { InFlightCall } from "../proxy/in-flight.ts";
 import type { Ask } from "../usage/index/indexer.ts";
 import { startOfDay } from "../usage/reports/calendar.ts";
 import type { TodayUsage } from "../usage/reports/chart.ts";
@@ -15,6 +15,7 @@ import { unknownCost } from "../usage/reports/sums.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { DaySums, Now, ShownRecord, Today } from "./api.ts";
+import type { DashboardDeps } from "./deps.ts";
 import { listSessions } from "./session-list.ts";
 
 const MAX_RUNNING = 200;
@@ -29,13 +30,7 @@ const LOG_WAIT_MS = 1000;
 /** It can take this long until a finished record is in the log. */
 const WRITE_DELAY_MS = 500;
 
-interface NowDeps {
-  readonly clock: Clock;
-  readonly status: () => Promise<Status>;
-  readonly sessions: () => readonly SessionStatus[];
-  readonly inFlight: Pick<InFlight, "list" | "size">;
-  readonly ask: Ask;
-}
+type NowDeps = Pick<DashboardDeps, "clock" | "status" | "controls" | "inFlight">;
 
 /** The current state for open pages, from cached parts. */
 export class NowView {
@@ -53,8 +48,8 @@ export class NowView {
   /** They were in flight after the recent ones were last read, so the log did not have them. */
   #unlogged: readonly SessionName[] = [];
 
-  constructor(deps: NowDeps) {
-    const { clock, inFlight, ask } = deps;
+  constructor(deps: NowDeps, ask: Ask) {
+    const { clock, inFlight } = deps;
     this.#deps = deps;
     // The mirror corrects costs without notice.
     this.#today = new LogPart(clock, { everyMs: 15_000, afterRecordMs: 1000 }, () =>
@@ -127,8 +122,8 @@ interface DaemonState {
   readonly sessions: readonly SessionStatus[];
 }
 
-async function readState({ status, sessions }: NowDeps): Promise<DaemonState> {
-  return { status: await status(), sessions: sessions() };
+async function readState({ status, controls }: NowDeps): Promise<DaemonState> {
+  return { status: await status(), sessions: controls().sessions() };
 }
 
 /** What is shown of the log beside today's sums. */

@@ -3,7 +3,7 @@ import { lstat, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 /** As long as a code is valid. */
-export const REDIRECT_MS = 60_000;
+const REDIRECT_MS = 60_000;
 const NAME = /^open-[\w-]{8}\.html$/;
 
 /**

@@ -1,24 +1,12 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { type ConfigProblem, problemInLine } from "../config/problems.ts";
-import type { Snapshot } from "../config/snapshot.ts";
+import { problemInLine } from "../config/problems.ts";
 import { hasOnly, isText, isTextOrNull } from "../control/body.ts";
 import { REACH } from "../control/reach.ts";
-import { type Controls, newestEvents } from "../control/routes.ts";
-import type { Status } from "../control/status.ts";
-import type { Tail } from "../control/tail.ts";
+import { newestEvents } from "../control/routes.ts";
 import { advice } from "../core/advice.ts";
-import type { Clock } from "../core/clock.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
-import type { Logger } from "../core/log.ts";
-import type { Paths } from "../core/paths.ts";
-import type { PeerLookup } from "../core/peer-user.ts";
 import { throttledLog } from "../core/throttled-log.ts";
-import type { Prober } from "../doctor/tool-probes.ts";
-import type { Mirror } from "../mirror/mirror.ts";
-import type { InFlight } from "../proxy/in-flight.ts";
-import type { Port } from "../proxy/server.ts";
 import { exportedRecord } from "../usage/reports/records.ts";
-import type { UsageLog } from "../usage/usage-log.ts";
 import { readAction } from "./actions/action.ts";
 import type { PlanDeps } from "./actions/plan.ts";
 import { planAction } from "./actions/plan-action.ts";
@@ -26,38 +14,13 @@ import type { Refusal, WaitingActions } from "./actions/waiting.ts";
 import type { ChallengeAnswer, PlanAnswer, Proof, RecordAnswer, RunAnswer, SessionAnswer } from "./api.ts";
 import { readBill, readMirror } from "./bill.ts";
 import type { Bookmarks } from "./bookmarks/bookmarks.ts";
+import type { DashboardDeps } from "./deps.ts";
 import { readPost } from "./http.ts";
 import { LiveEvents } from "./live.ts";
 import { NowView } from "./now.ts";
 import type { Sessions } from "./sessions.ts";
 import { listTools, readModels, readTool } from "./tools.ts";
 import { UsageQuestions } from "./usage-api.ts";
-
-/** What the dashboard needs from the daemon. */
-export interface DashboardDeps {
-  readonly paths: Paths;
-  readonly env: NodeJS.ProcessEnv;
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly snapshot: () => Snapshot;
-  readonly reload: {
-    refresh(force: boolean): Promise<void>;
-    /** Of config.yaml as it is now, if it is not the one in force. */
-    readonly problems: readonly ConfigProblem[];
-  };
-  readonly isSandbox: () => boolean;
-  readonly status: () => Promise<Status>;
-  readonly usage: Pick<UsageLog, "ask">;
-  readonly inFlight: Pick<InFlight, "list" | "size">;
-  readonly tail: Pick<Tail, "subscribe">;
-  readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared" | "canChangeKeys">;
-  readonly prober: Pick<Prober, "models">;
-  /** The port that tools call. */
-  readonly port: Pick<Port, "port">;
-  readonly peers: PeerLookup;
-  /** What the control socket offers, for the actions of a page. */
-  readonly controls: () => Controls;
-}
 
 /** The route has written the response itself. */
 export const HANDLED: unique symbol = Symbol("handled");
@@ -97,13 +60,7 @@ export class Api {
     this.#waiting = waiting;
     this.#bookmarks = bookmarks;
     this.#usage = new UsageQuestions(deps.usage.ask);
-    this.#view = new NowView({
-      clock,
-      status: deps.status,
-      sessions: () => deps.controls().sessions(),
-      inFlight: deps.inFlight,
-      ask: this.#usage.ask,
-    });
+    this.#view = new NowView(deps, this.#usage.ask);
     this.#live = new LiveEvents(this.#view, clock, log);
     this.#logWrongCode = throttledLog(log, "a browser sent the dashboard a wrong or expired code");
     this.#logWrongSignature = throttledLog(log, "a browser's signature for the dashboard did not hold");
@@ -204,10 +161,10 @@ export class Api {
       throw new HttpError(401, `the signature of this browser does not hold → ${advice.open()}`);
     }
     if (!hasOnly(body, ["code"]) || !isText(body.code)) throw new HttpError(400, "send the code");
-    const exchanged = this.#sessions.exchange(body.code);
-    if (exchanged.ok) return { token: exchanged.token };
+    const token = this.#sessions.exchange(body.code);
+    if (token !== null) return { token };
     this.#logWrongCode();
-    throw exchanged.reason === "too-many"
+    throw this.#sessions.hasTooManyWrongCodes
       ? new HttpError(429, `too many wrong codes. wait a minute → ${advice.open()}`)
       : new HttpError(401, `this code was used before, or is older than a minute → ${advice.open()}`);
   }

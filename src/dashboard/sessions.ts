@@ -3,10 +3,7 @@ import type { Listen } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
-
-export type Exchanged =
-  | { readonly ok: true; readonly token: string }
-  | { readonly ok: false; readonly reason: "wrong" | "too-many" };
+import { MINUTE_MS } from "../core/units.ts";
 
 /** A session in the file. The token cannot be computed from its hash. */
 export interface StoredSession {
@@ -32,7 +29,6 @@ const CODE_MS = 60_000;
 const MAX_CODES = 8;
 const MAX_SESSIONS = 16;
 const MAX_WRONG_CODES_PER_MINUTE = 20;
-const MINUTE_MS = 60_000;
 
 /**
  * Who may see the dashboard: someone who could open the control socket, by a code that is valid once, or a browser that such a
@@ -58,17 +54,21 @@ export class Sessions {
     return { code, expiresInSeconds: CODE_MS / 1000 };
   }
 
-  /** Exchanges a code for the token of a new session. */
-  exchange(code: string): Exchanged {
-    // A valid code works after any number of wrong ones: 256 bits cannot be guessed, and wrong codes must not lock the owner out.
-    if (!this.#redeem(code)) {
-      const now = this.#clock.elapsed();
-      const recent = this.#wrongCodes.filter((at) => now - at < MINUTE_MS);
-      this.#wrongCodes = [...recent, now].slice(-MAX_WRONG_CODES_PER_MINUTE - 1);
-      const tooMany = this.#wrongCodes.length > MAX_WRONG_CODES_PER_MINUTE;
-      return { ok: false, reason: tooMany ? "too-many" : "wrong" };
-    }
-    return { ok: true, token: this.start(null) };
+  /**
+   * Exchanges a code for the token of a new session. null: it is no valid code. A valid one works after any number of wrong
+   * ones: 256 bits cannot be guessed, and wrong codes must not lock the owner out.
+   */
+  exchange(code: string): string | null {
+    if (this.#redeem(code)) return this.start(null);
+    const now = this.#clock.elapsed();
+    const recent = this.#wrongCodes.filter((at) => now - at < MINUTE_MS);
+    this.#wrongCodes = [...recent, now].slice(-MAX_WRONG_CODES_PER_MINUTE - 1);
+    return null;
+  }
+
+  /** Within the minute before the last wrong one. */
+  get hasTooManyWrongCodes(): boolean {
+    return this.#wrongCodes.length > MAX_WRONG_CODES_PER_MINUTE;
   }
 
   /** Returns the token. @param browser the public key of the remembered browser; null: it came with a code */

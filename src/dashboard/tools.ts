@@ -1,35 +1,16 @@
 import { readAssigned } from "../config/assignments.ts";
 import { readText } from "../config/load.ts";
 import { describeSource, type Tool } from "../config/schema.ts";
-import type { Snapshot } from "../config/snapshot.ts";
-import type { Controls } from "../control/routes.ts";
-import type { Status } from "../control/status.ts";
-import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
-import type { Paths } from "../core/paths.ts";
 import { DAY_MS } from "../core/units.ts";
-import type { Prober } from "../doctor/tool-probes.ts";
-import type { Mirror } from "../mirror/mirror.ts";
-import { authority, type Port } from "../proxy/server.ts";
+import { authority } from "../proxy/server.ts";
 import { readTokenUses } from "../proxy/token-uses.ts";
 import type { Ask } from "../usage/index/indexer.ts";
 import type { ModelsAnswer, ToolAnswer, ToolSettings, ToolsAnswer } from "./api.ts";
+import type { DashboardDeps } from "./deps.ts";
 import { listSessions } from "./session-list.ts";
 
 /* What the page of the tools shows, and the page of one tool. */
-
-interface ToolsDeps {
-  readonly paths: Paths;
-  readonly clock: Clock;
-  readonly snapshot: () => Snapshot;
-  readonly isSandbox: () => boolean;
-  readonly status: () => Promise<Pick<Status, "tools">>;
-  readonly mirror: Pick<Mirror, "canChangeKeys">;
-  readonly prober: Pick<Prober, "models">;
-  /** The port that tools call. */
-  readonly port: Pick<Port, "port">;
-  readonly controls: () => Pick<Controls, "sessions">;
-}
 
 const MAX_SESSIONS = 100;
 
@@ -49,7 +30,7 @@ const SETTINGS = [
   "model",
 ];
 
-export async function listTools(deps: ToolsDeps): Promise<ToolsAnswer> {
+export async function listTools(deps: DashboardDeps): Promise<ToolsAnswer> {
   const { status, snapshot, port, isSandbox, mirror } = deps;
   // Only this page needs the descriptions of all clients.
   const [{ tools }, { WRITABLE }] = await Promise.all([status(), import("../clients/settings-files.ts")]);
@@ -77,7 +58,7 @@ export async function listTools(deps: ToolsDeps): Promise<ToolsAnswer> {
 /** Throws an HttpError if there is no such tool. */
 export async function readTool(
   name: string,
-  deps: ToolsDeps,
+  deps: DashboardDeps,
   ask: Ask,
   signal: AbortSignal,
 ): Promise<ToolAnswer> {
@@ -100,13 +81,13 @@ export async function readTool(
 }
 
 /** Asks the gateway, unless the tool is disabled. */
-export async function readModels(name: string, deps: ToolsDeps): Promise<ModelsAnswer> {
+export async function readModels(name: string, deps: DashboardDeps): Promise<ModelsAnswer> {
   requireTool(deps, name);
   const [models = null] = (await deps.prober.models(name)) ?? [];
   return { models };
 }
 
-function requireTool({ snapshot }: ToolsDeps, name: string): Tool {
+function requireTool({ snapshot }: DashboardDeps, name: string): Tool {
   const { tools } = snapshot().config;
   // hasOwn, because a name such as __proto__ is not a tool.
   const tool = Object.hasOwn(tools, name) ? tools[name] : undefined;

@@ -1,12 +1,13 @@
 import type { ServerResponse } from "node:http";
+import { pipeline } from "node:stream/promises";
 import { advice } from "../core/advice.ts";
-import { HttpError } from "../core/errors.ts";
+import { HttpError, hasCode } from "../core/errors.ts";
 import { QUARTER_MS } from "../core/units.ts";
 import { IndexError } from "../usage/index/database.ts";
 import type { Ask } from "../usage/index/indexer.ts";
 import { type Chart, type ChartQuestion, everythingIn, MAX_SERIES } from "../usage/reports/chart.ts";
 import { OUTCOMES, SELECTED_NAMES } from "../usage/reports/names.ts";
-import { csvHead, exportedRecord, type Selection } from "../usage/reports/records.ts";
+import { type CsvPage, csvHead, exportedRecord, type Selection } from "../usage/reports/records.ts";
 import { cacheShare, type UsageRow as Row, sumTokens, unknownCost } from "../usage/reports/sums.ts";
 import type { Sums } from "../usage/rollups.ts";
 import type { Bin, RecordAnswer, RecordsPage, UsageChart, UsageRow, UsageSeries, UsageSums } from "./api.ts";
@@ -95,22 +96,28 @@ export class UsageQuestions {
     this.#downloads += 1;
     try {
       // Read first, so that a log that cannot be read is still an error response.
-      let part = await this.ask("csv", [selection, null], signal);
+      const first = await this.ask("csv", [selection, null], signal);
+      res.setTimeout(stallMs, () => res.destroy());
       res.writeHead(200, {
         ...PAGE_HEADERS,
         "content-type": "text/csv; charset=utf-8",
         "content-disposition": 'attachment; filename="keybearer-usage.csv"',
       });
-      res.write(csvHead());
-      for (;;) {
-        if (part.text !== "" && !res.write(part.text)) await drained(res, stallMs);
-        if (res.destroyed) throw new HttpError(503, "request canceled");
-        if (part.next === null) break;
-        part = await this.ask("csv", [selection, part.next], signal);
-      }
-      res.end();
+      // Destroyed rather than ended if a part fails or is not read: a partial file must not look complete.
+      await pipeline(this.#csv(selection, first, signal), res);
+    } catch (error) {
+      // The client went away, or read nothing for too long.
+      throw hasCode(error, "ERR_STREAM_PREMATURE_CLOSE") ? new HttpError(503, "request canceled") : error;
     } finally {
       this.#downloads -= 1;
+    }
+  }
+
+  async *#csv(selection: Selection, first: CsvPage, signal: AbortSignal): AsyncGenerator<string> {
+    yield csvHead();
+    for (let part = first; ; part = await this.ask("csv", [selection, part.next], signal)) {
+      if (part.text !== "") yield part.text;
+      if (part.next === null) return;
     }
   }
 }
@@ -123,21 +130,6 @@ function idIn(query: URLSearchParams, name: string): string | null {
   const id = query.get(name);
   if (id !== null && !isRecordId(id)) throw new HttpError(400, `${name} is the id of a record`);
   return id;
-}
-
-/** Resolves when the response can be written again, or is closed. */
-function drained(res: ServerResponse, stallMs: number): Promise<void> {
-  return new Promise((resolve) => {
-    const finish = () => {
-      clearTimeout(timer);
-      res.off("drain", finish).off("close", finish);
-      resolve();
-    };
-    // Destroyed rather than ended: a partial file must not look complete.
-    const timer = setTimeout(() => res.destroy(), stallMs);
-    res.once("drain", finish).once("close", finish);
-    if (res.destroyed) finish();
-  });
 }
 
 const BINS: readonly Bin[] = ["hour", "day", "month"];

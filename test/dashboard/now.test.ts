@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import type { Controls } from "../../src/control/routes.ts";
 import type { SessionStatus } from "../../src/control/session-status.ts";
 import type { Status } from "../../src/control/status.ts";
 import { dayName, MINUTE_MS } from "../../src/core/units.ts";
@@ -46,13 +47,14 @@ function viewOf(
   const calls = () => running.map((call) => ({ ...call, ...unknown }));
   const isRunning = { running: 1, stopped: false, limits: [] };
   const sessions = () => running.map(({ tool, session }) => ({ tool, session, ...isRunning }));
-  return new NowView({
+  const deps = {
     clock: { now: () => NOW, elapsed },
     status: async () => ({}) as Status,
-    sessions: () => [...known, ...sessions()],
+    controls: () => ({ sessions: () => [...known, ...sessions()] }) as unknown as Controls,
     inFlight: { list: calls, size: running.length },
-    ask: (async (name: QuestionName, values: unknown[]) => answerQuestion(db, name, values)) as Ask,
-  });
+  };
+  const ask = (async (name: QuestionName, values: unknown[]) => answerQuestion(db, name, values)) as Ask;
+  return new NowView(deps, ask);
 }
 
 const read = (...given: Parameters<typeof viewOf>) => viewOf(...given).read();

@@ -1,10 +1,9 @@
 import type { Change } from "../../config/compare.ts";
 import { type Controls, callRoute, NOT_FOUND } from "../../control/routes.ts";
-import type { Clock } from "../../core/clock.ts";
 import { type Problem, withNext } from "../../core/display.ts";
 import { HttpError } from "../../core/errors.ts";
-import type { Paths } from "../../core/paths.ts";
 import type { Bookmarks } from "../bookmarks/bookmarks.ts";
+import type { DashboardDeps } from "../deps.ts";
 import type { ActionKind, ActionOf } from "./action.ts";
 
 /** An action as it would be done now. */
@@ -37,12 +36,8 @@ export type Planners<Kind extends ActionKind> = {
   readonly [Each in Kind]: (deps: PlanDeps, action: ActionOf<Each>) => Planned | Promise<Planned>;
 };
 
-export interface PlanDeps {
-  readonly paths: Paths;
-  readonly env: NodeJS.ProcessEnv;
-  readonly clock: Clock;
+export interface PlanDeps extends Pick<DashboardDeps, "paths" | "env" | "clock" | "isSandbox"> {
   readonly controls: Controls;
-  readonly isSandbox: () => boolean;
   /** Reads config.yaml now, instead of when the save is noticed. Answers why it is not in force; null: it is. */
   readonly refresh: () => Promise<string | null>;
   readonly bookmarks: Pick<Bookmarks, "check" | "remember">;

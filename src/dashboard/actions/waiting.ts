@@ -6,7 +6,6 @@ import type { Plan } from "./plan.ts";
 
 /** How long a plan can be run, and how long the digits for it hold. */
 const VALID_MS = 2 * MINUTE_MS;
-const TIMER_SLACK_MS = 10;
 const MAX_TRIES = 3;
 /** If there are more, the oldest are dropped. */
 const MAX_WAITING = 16;
@@ -17,10 +16,10 @@ interface Waiting {
   readonly session: string;
   readonly plan: Plan;
   readonly askedAt: number;
-  validUntil: number;
   digits: string | null;
   tries: number;
-  timer: NodeJS.Timeout | undefined;
+  /** It is dropped then. */
+  timer: NodeJS.Timeout;
   readonly ended: Promise<ConfirmedAction>;
   readonly end: (how: ConfirmedAction) => void;
 }
@@ -45,24 +44,18 @@ export class WaitingActions implements Confirmations {
 
   /** Returns the id with which the page runs it. */
   add(plan: Plan, session: string): string {
-    const { promise: ended, resolve: end } = withResolver<ConfirmedAction>();
-    const waiting: Waiting = {
-      id: randomBytes(16).toString("hex"),
-      session,
-      plan,
-      askedAt: this.#clock.now(),
-      validUntil: this.#clock.elapsed() + this.#validMs,
-      digits: null,
-      tries: 0,
-      timer: undefined,
-      ended,
-      end,
-    };
-    this.#dropLate();
+    let end: Waiting["end"] = () => {};
+    const ended = new Promise<ConfirmedAction>((resolve) => {
+      end = resolve;
+    });
+    const id = randomBytes(16).toString("hex");
+    const askedAt = this.#clock.now();
+    const timer = this.#dropLater(id);
+    const waiting: Waiting = { id, session, plan, askedAt, digits: null, tries: 0, timer, ended, end };
     this.#waiting = [...this.#waiting, waiting];
     for (const old of this.#waiting.slice(0, -MAX_WAITING))
       this.#drop(old, "other actions were asked for since");
-    return waiting.id;
+    return id;
   }
 
   /** Takes a plan out to run it. It can be taken once. */
@@ -79,7 +72,6 @@ export class WaitingActions implements Confirmations {
   }
 
   waiting(): readonly WaitingAction[] {
-    this.#dropLate();
     return this.#waiting
       .filter(({ plan }) => plan.change === "widens")
       .map(({ id, plan, askedAt }) => ({ id, what: plan.what, diff: plan.diff, asked_at: askedAt }));
@@ -90,10 +82,8 @@ export class WaitingActions implements Confirmations {
     if (found === null || found.plan.change !== "widens") return null;
     found.digits = String(randomInt(1_000_000)).padStart(6, "0");
     found.tries = 0;
-    found.validUntil = this.#clock.elapsed() + this.#validMs;
     clearTimeout(found.timer);
-    // Somebody waits for how it ends, and perhaps no page asks for anything any more. A timer can be a little early.
-    found.timer = setTimeout(() => this.#dropLate(), this.#validMs + TIMER_SLACK_MS);
+    found.timer = this.#dropLater(id);
     return { digits: found.digits, expires_in: this.#validMs / 1000 };
   }
 
@@ -112,7 +102,6 @@ export class WaitingActions implements Confirmations {
   }
 
   #find(id: string): Waiting | null {
-    this.#dropLate();
     return this.#waiting.find((each) => each.id === id) ?? null;
   }
 
@@ -123,10 +112,13 @@ export class WaitingActions implements Confirmations {
     return { ok: false, refusal: "too-many", triesLeft: 0 };
   }
 
-  #dropLate(): void {
-    const now = this.#clock.elapsed();
-    for (const each of this.#waiting)
-      if (each.validUntil <= now) this.#drop(each, "the digits were not typed within two minutes");
+  /** Somebody waits for how it ends, and perhaps no page asks for anything any more. */
+  #dropLater(id: string): NodeJS.Timeout {
+    const drop = () => {
+      const found = this.#find(id);
+      if (found !== null) this.#drop(found, "the digits were not typed within two minutes");
+    };
+    return setTimeout(drop, this.#validMs);
   }
 
   #remove(waiting: Waiting): void {
@@ -134,9 +126,9 @@ export class WaitingActions implements Confirmations {
     this.#waiting = this.#waiting.filter((each) => each !== waiting);
   }
 
-  #drop(waiting: Waiting, why: string): void {
+  #drop(waiting: Waiting, problem: string): void {
     this.#remove(waiting);
-    waiting.end({ state: "dropped", what: `nothing was changed: ${why}`, next: null, token: null });
+    waiting.end({ state: "dropped", what: `nothing was changed: ${problem}`, next: null, token: null });
   }
 }
 
@@ -144,12 +136,4 @@ function isSame(one: string, other: string): boolean {
   const a = Buffer.from(one);
   const b = Buffer.from(other);
   return a.length === b.length && timingSafeEqual(a, b);
-}
-
-function withResolver<T>(): { promise: Promise<T>; resolve: (value: T) => void } {
-  let resolve = (_value: T): void => {};
-  const promise = new Promise<T>((done) => {
-    resolve = done;
-  });
-  return { promise, resolve };
 }
