@@ -16,9 +16,13 @@ export function hasCode(error: unknown, ...codes: readonly string[]): boolean {
 /** A refused request on the control socket: the caller's mistake, or something that cannot be done now. */
 export class HttpError extends Error {
   readonly status: number;
-  constructor(status: number, message: string) {
-    super(message);
+  /** By which the dashboard's page finds a text of its own; null: it shows the message. */
+  readonly code: string | null;
+
+  constructor(status: number, problem: string | Problem, code: string | null = null) {
+    super(typeof problem === "string" ? problem : withNext(problem));
     this.status = status;
+    this.code = code;
   }
 }
 

@@ -5,11 +5,11 @@ import type { ToolModels } from "../doctor/models.ts";
 import type { ComparedRow, KeyReport, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
 import type { InFlightCall } from "../proxy/in-flight.ts";
 import type { Unit } from "../usage/reports/calendar.ts";
+import type { DaySums, TodayUsage, UsageChart, UsageSeries, UsageSums } from "../usage/reports/chart.ts";
 import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
 import type { SelectedName } from "../usage/reports/names.ts";
 import type { ExportedRecord } from "../usage/reports/records.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
-import type { Sums } from "../usage/rollups.ts";
 
 /*
  * The dashboard's JSON, for the server and the page. Types only: the page is bundled, and must not contain server code.
@@ -21,9 +21,29 @@ import type { Sums } from "../usage/rollups.ts";
  */
 
 export interface Failure {
-  /** What happened and what to do. */
+  /** What happened and what to do, in English. */
   readonly error: string;
+  /** A FailureCode, for which the page has a text of its own; null: it shows the message. */
+  readonly code: string | null;
 }
+
+export type FailureCode =
+  | "other-user"
+  | "no-session"
+  | "code-over"
+  | "too-many-codes"
+  | "wrong-signature"
+  | "unknown-browser"
+  | "too-many-challenges"
+  | "too-many-pages"
+  | "too-many-questions"
+  | "action-gone"
+  | "digits-missing"
+  | "digits-wrong"
+  | "digits-wrong-thrice"
+  | "config-not-in-force"
+  | "rows-changed"
+  | "nothing-held";
 
 /** POST /api/session takes { code }, or of a remembered browser this. */
 export interface Proof {
@@ -90,24 +110,14 @@ export interface ToolSession extends SessionStatus {
   readonly unknown_cost: number;
 }
 
-export interface Today {
-  readonly total: DaySums;
-  /** The tool of unknown callers is null. */
-  readonly tools: readonly (DaySums & { readonly tool: string | null })[];
+export interface Today extends TodayUsage {
   /** What is usual by this time of day. */
   readonly usual: TodayComparison["usual"];
   /** What the month will have cost. */
   readonly forecast: TodayComparison["forecast"];
 }
 
-export interface DaySums {
-  readonly requests: number;
-  readonly refused: number;
-  /** By our calculation. */
-  readonly cost_microdollars: number;
-  /** Requests of unknown cost. No sum contains them. */
-  readonly unknown_cost: number;
-}
+export type { DaySums };
 
 /** A record as it is exported. */
 export type ShownRecord = ExportedRecord;
@@ -236,59 +246,9 @@ export type By = SelectedName;
  * repeated. search= is a part of any of a record's texts.
  */
 
-/** GET /api/usage?<filter>&bin=&by= */
-export interface UsageChart {
-  /** As in the query; null: no bound on that side. */
-  readonly since: number | null;
-  readonly until: number | null;
-  readonly bin: Bin;
-  readonly by: By;
-  /**
-   * The start of each bin in the daemon's calendar, without gaps, from since= to until=. Without since= they begin at the
-   * first record, without until= they end now. At most 2,000, which is some eighty days of hours (else 400).
-   */
-  readonly bins: readonly number[];
-  /** The end of the last bin; null: there is none. */
-  readonly bins_end: number | null;
-  /** By cost, the highest first; at most 60. Each list has one number for each bin. */
-  readonly series: readonly UsageSeries[];
-  /** The sum of all further series, and of how many names; null: there are no more. */
-  readonly others: (UsageSeries & { readonly names: number }) | null;
-  readonly total: UsageSums;
-  /** All names, in the order of `series`; at most 1,000. */
-  readonly rows: readonly UsageRow[];
-  readonly unpriced: readonly { readonly model: string; readonly requests: number }[];
-  /** The daemon's time zone, such as Asia/Shanghai. */
-  readonly zone: string;
-  /** true: percentiles of all records; false: of sums, within 5 %. */
-  readonly first_byte_exact: boolean;
-}
-
-export interface UsageSeries {
-  /** null: unknown, such as the tool of an unknown caller. */
-  readonly name: string | null;
-  readonly requests: readonly number[];
-  /** In all. */
-  readonly tokens: readonly number[];
-  readonly cost_microdollars: readonly number[];
-  /** Requests of unknown cost, which the sums lack. */
-  readonly unknown_cost: readonly number[];
-}
-
-export interface UsageSums extends Omit<Sums, "billed_microdollars"> {
-  /** Input, cache read, cache write and output together. */
-  readonly tokens: number;
-  /** null: no console lists any of them. */
-  readonly billed_microdollars: number | null;
-  /** The share of input that was read from a cache, 0 to 1; null: there was no input. */
-  readonly cache_share: number | null;
-  readonly first_byte_p50_ms: number | null;
-  readonly first_byte_p95_ms: number | null;
-}
-
-export interface UsageRow extends UsageSums {
-  readonly name: string | null;
-}
+/* GET /api/usage?<filter>&bin=&by= answers UsageChart. Of more than 2,000 bins, some eighty days of hours, it is a 400. */
+export type { UsageChart, UsageSeries, UsageSums };
+export type UsageRow = UsageChart["rows"][number];
 
 /**
  * GET /api/records?<filter>&before=&after=&limit=: newest first. before= and after= are the `older` and `newer` of another

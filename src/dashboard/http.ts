@@ -1,9 +1,10 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { readJson } from "../control/body.ts";
+import type { Problem } from "../core/display.ts";
 import { HttpError } from "../core/errors.ts";
 import { discardBody, refuseSocket } from "../proxy/write-refusal.ts";
-import type { Failure } from "./api.ts";
+import type { Failure, FailureCode } from "./api.ts";
 
 /** On every response of the dashboard's port. There are no cookies: browsers send them to every port of a host. */
 export const PAGE_HEADERS: Readonly<Record<string, string>> = {
@@ -38,10 +39,15 @@ export function sendJson(req: IncomingMessage, res: ServerResponse, status: numb
     send(req, res, status, JSON_TYPE, Buffer.from(JSON.stringify(value)));
 }
 
+/** A failure for which the page has a text of its own. */
+export function failure(status: number, code: FailureCode, problem: string | Problem): HttpError {
+  return new HttpError(status, problem, code);
+}
+
 /** Refuses a connection that sent no valid request, or asks for another protocol, and closes it. */
 export function refuseConnection(socket: Duplex, status: number, message: string): void {
-  const failure: Failure = { error: message };
-  const body = Buffer.from(JSON.stringify(failure));
+  const answer: Failure = { error: message, code: null };
+  const body = Buffer.from(JSON.stringify(answer));
   refuseSocket(socket, { status, headers: headersFor(JSON_TYPE, body), body: String(body) });
 }
 

@@ -2,10 +2,9 @@ import type { ServerResponse } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
-import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Events, Now, ShownRecord } from "./api.ts";
-import { PAGE_HEADERS } from "./http.ts";
+import { failure, PAGE_HEADERS } from "./http.ts";
 import type { NowView } from "./now.ts";
 
 const MAX_FOLLOWERS = 8;
@@ -47,7 +46,11 @@ export class LiveEvents {
   /** Writes events to the response until either side ends. */
   async follow(res: ServerResponse): Promise<void> {
     if (this.#followers.size >= MAX_FOLLOWERS) {
-      throw new HttpError(429, `${MAX_FOLLOWERS} pages are open already: close one of them, then try again`);
+      throw failure(
+        429,
+        "too-many-pages",
+        `${MAX_FOLLOWERS} pages are open already: close one of them, then try again`,
+      );
     }
     const follower: Follower = { res, lost: 0, changing: "", sentAt: this.#clock.elapsed() };
     this.#followers.add(follower);

@@ -11,10 +11,8 @@ import type { TodayUsage } from "../usage/reports/chart.ts";
 import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
 import { exportedRecord } from "../usage/reports/records.ts";
 import type { SessionName, SessionRow } from "../usage/reports/sessions.ts";
-import { unknownCost } from "../usage/reports/sums.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
-import type { Sums } from "../usage/rollups.ts";
-import type { DaySums, Now, ShownRecord, Today } from "./api.ts";
+import type { Now, ShownRecord } from "./api.ts";
 import type { DashboardDeps } from "./deps.ts";
 import { listSessions } from "./session-list.ts";
 
@@ -97,7 +95,7 @@ export class NowView {
       running: inFlight.list(MAX_RUNNING),
       running_total: inFlight.size,
       sessions: sessions.slice(0, MAX_SESSIONS),
-      today: today === null || this.#today.failed ? null : { ...todayOf(today), usual, forecast },
+      today: today === null || this.#today.failed ? null : { ...today, usual, forecast },
       first_bytes: recent?.firstBytes ?? [],
       refusals: newestRefusals(this.#refusals, logged ?? []),
     };
@@ -217,20 +215,4 @@ class LogPart<T> {
       this.#isReading = false;
     }
   }
-}
-
-function todayOf({ tools, total }: TodayUsage): Omit<Today, "usual" | "forecast"> {
-  return {
-    total: daySums(total),
-    tools: Array.from(tools, ([tool, sums]) => ({ tool, ...daySums(sums) })),
-  };
-}
-
-function daySums(sums: Readonly<Sums>): DaySums {
-  return {
-    requests: sums.requests,
-    refused: sums.refused,
-    cost_microdollars: sums.cost_microdollars,
-    unknown_cost: unknownCost(sums),
-  };
 }

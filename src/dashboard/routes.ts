@@ -15,7 +15,7 @@ import type { ChallengeAnswer, PlanAnswer, Proof, RecordAnswer, RunAnswer, Sessi
 import { readBill, readMirror } from "./bill.ts";
 import type { Bookmarks } from "./bookmarks/bookmarks.ts";
 import type { DashboardDeps } from "./deps.ts";
-import { readPost } from "./http.ts";
+import { failure, readPost } from "./http.ts";
 import { LiveEvents } from "./live.ts";
 import { NowView } from "./now.ts";
 import type { Sessions } from "./sessions.ts";
@@ -93,8 +93,9 @@ export class Api {
     // checked, too: while the daemon restarts, its port is free, and a page may send its token to another program there.
     if ((await this.#deps.peers.of(req.socket)) !== "ours") {
       this.#logOtherUser();
-      throw new HttpError(
+      throw failure(
         403,
+        "other-user",
         "this connection belongs to another user of this machine. only the user that runs keybearer may use the dashboard",
       );
     }
@@ -104,7 +105,11 @@ export class Api {
     const cut = () => (req.method === "GET" || res.headersSent ? res.destroy() : undefined);
     const end = this.#sessions.begin(bearerToken(req) ?? "", cut);
     if (end === null)
-      throw new HttpError(401, `this page has no session, or its session has ended → ${advice.open()}`);
+      throw failure(
+        401,
+        "no-session",
+        `this page has no session, or its session has ended → ${advice.open()}`,
+      );
     // The client may be gone by now.
     if (request.signal.aborted) end();
     else res.once("close", end);
@@ -158,15 +163,15 @@ export class Api {
       const token = this.#bookmarks.exchange(body, originOf(req));
       if (token !== null) return { token };
       this.#logWrongSignature();
-      throw new HttpError(401, `the signature of this browser does not hold → ${advice.open()}`);
+      throw failure(401, "wrong-signature", `the signature of this browser does not hold → ${advice.open()}`);
     }
     if (!hasOnly(body, ["code"]) || !isText(body.code)) throw new HttpError(400, "send the code");
     const token = this.#sessions.exchange(body.code);
     if (token !== null) return { token };
     this.#logWrongCode();
     throw this.#sessions.hasTooManyWrongCodes
-      ? new HttpError(429, `too many wrong codes. wait a minute → ${advice.open()}`)
-      : new HttpError(401, `this code was used before, or is older than a minute → ${advice.open()}`);
+      ? failure(429, "too-many-codes", `too many wrong codes. wait a minute → ${advice.open()}`)
+      : failure(401, "code-over", `this code was used before, or is older than a minute → ${advice.open()}`);
   }
 
   async #challenge(req: IncomingMessage): Promise<ChallengeAnswer> {
@@ -197,7 +202,7 @@ export class Api {
     if (!hasOnly(body, ["id", "digits"]) || !isText(body.id) || !isTextOrNull(body.digits))
       throw new HttpError(400, "send id, and digits (a text, or null)");
     const taken = this.#waiting.take(body.id, bearerToken(req) ?? "", body.digits);
-    if (!taken.ok) throw new HttpError(REFUSED[taken.refusal].status, refusalText(taken));
+    if (!taken.ok) throw refused(taken.refusal, taken.triesLeft);
     const { plan, end } = taken;
     const { log } = this.#deps;
     try {
@@ -225,22 +230,23 @@ export class Api {
   }
 }
 
-const REFUSED: Readonly<Record<Refusal, { readonly status: number; readonly text: string }>> = {
-  gone: { status: 409, text: "this action waits no longer: ask for it again" },
-  "no-digits": { status: 403, text: `this needs six digits from a terminal → ${advice.confirm()}` },
-  wrong: { status: 403, text: "these are not the digits for this action" },
-  "too-many": { status: 403, text: "the digits were wrong three times: ask for the action again" },
-};
-
-function refusalText({
-  refusal,
-  triesLeft,
-}: {
-  readonly refusal: Refusal;
-  readonly triesLeft: number;
-}): string {
-  const { text } = REFUSED[refusal];
-  return refusal === "wrong" ? `${text}; ${triesLeft} more ${triesLeft === 1 ? "try" : "tries"}` : text;
+function refused(refusal: Refusal, triesLeft: number): HttpError {
+  switch (refusal) {
+    case "gone":
+      return failure(409, "action-gone", "this action waits no longer: ask for it again");
+    case "no-digits":
+      return failure(403, "digits-missing", `this needs six digits from a terminal → ${advice.confirm()}`);
+    case "wrong": {
+      const tries = `${triesLeft} more ${triesLeft === 1 ? "try" : "tries"}`;
+      return failure(403, "digits-wrong", `these are not the digits for this action; ${tries}`);
+    }
+    case "too-many":
+      return failure(
+        403,
+        "digits-wrong-thrice",
+        "the digits were wrong three times: ask for the action again",
+      );
+  }
 }
 
 function isProof(body: unknown): body is Proof & Record<string, unknown> {

@@ -86,7 +86,7 @@ export class DashboardServer {
       await this.#answer(req, res);
     } catch (error) {
       const canAnswer = error instanceof HttpError && !res.headersSent;
-      if (canAnswer) return sendFailure(req, res, error.status, error.message);
+      if (canAnswer) return sendFailure(req, res, error);
       // A response that was cut off must not look complete.
       res.destroy();
       if (!(error instanceof HttpError)) throw error;
@@ -96,7 +96,7 @@ export class DashboardServer {
   async #answer(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const { method = "", url: target = "", rawHeaders } = req;
     const refusal = guardPage({ method, target, rawHeaders }, this.#hosts);
-    if (refusal !== null) return sendFailure(req, res, REFUSALS[refusal.code].status, refusal.message);
+    if (refusal !== null) throw new HttpError(REFUSALS[refusal.code].status, refusal.message);
     if (target.startsWith("/api/")) {
       const answer = await this.#api.answer(req, res);
       if (answer !== HANDLED) sendJson(req, res, 200, answer);
@@ -109,8 +109,8 @@ export class DashboardServer {
   }
 }
 
-function sendFailure(req: IncomingMessage, res: ServerResponse, status: number, message: string): void {
-  const failure: Failure = { error: message };
+function sendFailure(req: IncomingMessage, res: ServerResponse, { status, message, code }: HttpError): void {
+  const failure: Failure = { error: message, code };
   sendJson(req, res, status, failure);
 }
 

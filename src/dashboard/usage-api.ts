@@ -2,16 +2,13 @@ import type { ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import { advice } from "../core/advice.ts";
 import { HttpError, hasCode } from "../core/errors.ts";
-import { QUARTER_MS } from "../core/units.ts";
 import { IndexError } from "../usage/index/database.ts";
 import type { Ask } from "../usage/index/indexer.ts";
-import { type Chart, type ChartQuestion, everythingIn, MAX_SERIES } from "../usage/reports/chart.ts";
+import { everythingIn, type UsageChart } from "../usage/reports/chart.ts";
 import { OUTCOMES, SELECTED_NAMES } from "../usage/reports/names.ts";
 import { type CsvPage, csvHead, exportedRecord, type Selection } from "../usage/reports/records.ts";
-import { cacheShare, type UsageRow as Row, sumTokens, unknownCost } from "../usage/reports/sums.ts";
-import type { Sums } from "../usage/rollups.ts";
-import type { Bin, RecordAnswer, RecordsPage, UsageChart, UsageRow, UsageSeries, UsageSums } from "./api.ts";
-import { PAGE_HEADERS } from "./http.ts";
+import type { Bin, RecordAnswer, RecordsPage } from "./api.ts";
+import { failure, PAGE_HEADERS } from "./http.ts";
 
 /* What the page asks of the usage log. A wrong query throws an HttpError. */
 
@@ -34,7 +31,7 @@ export class UsageQuestions {
 
   readonly ask: Ask = async (name, values, signal) => {
     if (this.#waiting >= MAX_WAITING)
-      throw new HttpError(503, "too many requests are waiting. try again in a moment");
+      throw failure(503, "too-many-questions", "too many requests are waiting. try again in a moment");
     this.#waiting += 1;
     try {
       return await this.#ask(name, values, signal);
@@ -53,12 +50,10 @@ export class UsageQuestions {
     const selection = selectionIn(query, ["bin", "by"]);
     const unit = oneOf(BINS, query.get("bin") ?? "day", "bin");
     const by = oneOf(SELECTED_NAMES, query.get("by") ?? "tool", "by");
-    const question = { selection, unit, by };
-    const chart = await this.ask("chart", [question, now], signal);
-    if (chart === null) {
+    const chart = await this.ask("chart", [{ selection, unit, by }, now], signal);
+    if (chart === null)
       throw new HttpError(400, `too many ${unit}s for a chart. choose a shorter period, or a longer unit`);
-    }
-    return chartAnswer(question, chart, Intl.DateTimeFormat().resolvedOptions().timeZone);
+    return chart;
   }
 
   /** GET /api/records */
@@ -170,55 +165,4 @@ function oneOf<T extends string>(values: readonly T[], text: string, name: strin
   const value = values.find((each) => each === text);
   if (value === undefined) throw new HttpError(400, `${name} is one of ${values.join(", ")}`);
   return value;
-}
-
-/** The chart as JSON. An empty name means unknown, which is null there. */
-export function chartAnswer({ selection, unit, by }: ChartQuestion, chart: Chart, zone: string): UsageChart {
-  const { intervals, rows, others } = chart;
-  const last = intervals.at(-1);
-  return {
-    since: selection.period.since,
-    until: selection.period.until,
-    bin: unit,
-    by,
-    zone,
-    bins: intervals.map(({ from }) => from * QUARTER_MS),
-    bins_end: last === undefined ? null : last.to * QUARTER_MS,
-    series: rows
-      .slice(0, MAX_SERIES)
-      .map((row) => seriesOf(row.names[0] ?? null, row.parts, intervals.length)),
-    others:
-      others === null ? null : { ...seriesOf(null, others.parts, intervals.length), names: others.names },
-    total: sumsOf(chart.total),
-    rows: rows.map((row): UsageRow => ({ name: row.names[0] ?? null, ...sumsOf(row) })),
-    unpriced: chart.unpriced,
-    first_byte_exact: chart.firstByteExact,
-  };
-}
-
-function seriesOf(name: string | null, parts: ReadonlyMap<number, Sums>, length: number): UsageSeries {
-  const list = (value: (sums: Sums) => number) =>
-    Array.from({ length }, (_, index) => {
-      const sums = parts.get(index);
-      return sums === undefined ? 0 : value(sums);
-    });
-  return {
-    name,
-    requests: list((sums) => sums.requests),
-    tokens: list(sumTokens),
-    cost_microdollars: list((sums) => sums.cost_microdollars),
-    unknown_cost: list(unknownCost),
-  };
-}
-
-function sumsOf({ sums, firstByte }: Row): UsageSums {
-  return {
-    ...sums,
-    tokens: sumTokens(sums),
-    // Without a console row nothing is known, which is not zero.
-    billed_microdollars: sums.billed_requests === 0 ? null : sums.billed_microdollars,
-    cache_share: cacheShare(sums),
-    first_byte_p50_ms: firstByte.p50,
-    first_byte_p95_ms: firstByte.p95,
-  };
 }

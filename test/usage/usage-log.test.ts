@@ -140,7 +140,7 @@ t.test(
     t.match(record, { record: { id: ids[7], end: "complete" }, attempts: [] });
     t.equal(missing, null);
     t.same(
-      (await it.usage.ask("chart", [{ selection, unit: "day", by: "tool" }, NOON]))?.total.sums.requests,
+      (await it.usage.ask("chart", [{ selection, unit: "day", by: "tool" }, NOON]))?.total.requests,
       300,
     );
 

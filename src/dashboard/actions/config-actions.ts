@@ -19,6 +19,7 @@ import { type Failed, quoteForShell, withNext } from "../../core/display.ts";
 import { HttpError } from "../../core/errors.ts";
 import { makeToken } from "../../core/token.ts";
 import { freePlace, keychainThere, sourceText, tryKeychain } from "../../keys/stored-keys.ts";
+import { failure } from "../http.ts";
 import { call, type Plan, type PlanDeps, type Planned, type Planners } from "./plan.ts";
 
 /* Actions that edit config.yaml. A plan writes exactly the text whose difference the person saw. */
@@ -28,7 +29,7 @@ export const CONFIG_ACTIONS: Planners<"set" | "enable" | "disable" | "token" | "
     const texts = Object.entries(settings).map(([name, value]) => `${name}=${value}`);
     const assignments = texts.map((text) => {
       const read = readAssignment(tool, text);
-      if ("problem" in read) throw new HttpError(400, withNext(read));
+      if ("problem" in read) throw new HttpError(400, read);
       return read;
     });
     const edit = await prepare(deps, (text) => assign(text, tool, assignments));
@@ -76,10 +77,10 @@ export const CONFIG_ACTIONS: Planners<"set" | "enable" | "disable" | "token" | "
     const { paths, controls, env } = deps;
     const options = { gateway, ...(group === "" ? {} : { group }) };
     const planned = planTool(await readConfig(deps), paths.home, tool, options);
-    if (!planned.ok) throw new HttpError(409, withNext(planned));
+    if (!planned.ok) throw new HttpError(409, planned);
     if (!controls.mirror.canChangeKeys(gateway)) {
       const problem = `the console of ${gateway} cannot make a key here`;
-      throw new HttpError(409, withNext({ problem, next: advice.addToolWithKey(tool, gateway) }));
+      throw new HttpError(409, { problem, next: advice.addToolWithKey(tool, gateway) });
     }
     const { [tool]: _itself, ...tools } = planned.config.tools;
     const hasKeychain = (await keychainThere({ env })).there && (await tryKeychain({ env })) === null;
@@ -131,9 +132,13 @@ async function prepare(deps: PlanDeps, edit: (text: string) => EditResult | Fail
   // What a person sees is compared with what tools may do now.
   const problem = await refresh();
   if (problem !== null)
-    throw new HttpError(409, `config.yaml is not in force, so nothing was changed: ${problem}`);
+    throw failure(
+      409,
+      "config-not-in-force",
+      `config.yaml is not in force, so nothing was changed: ${problem}`,
+    );
   const edited = checkedEdit(before, edit, paths.home);
-  if (!edited.ok) throw new HttpError(409, withNext(edited));
+  if (!edited.ok) throw new HttpError(409, edited);
   const { text: after, change } = edited;
   const diff = redactedDiff(paths.config, redactValidConfig(before), redactValidConfig(after));
   return { before, after, change, diff };
@@ -142,7 +147,7 @@ async function prepare(deps: PlanDeps, edit: (text: string) => EditResult | Fail
 async function readConfig({ paths, isSandbox }: PlanDeps): Promise<string> {
   if (isSandbox()) {
     const problem = "the sandbox's tool is not in a file. write a config.yaml first";
-    throw new HttpError(409, withNext({ problem, next: advice.init() }));
+    throw new HttpError(409, { problem, next: advice.init() });
   }
   const read = await readText(paths.config);
   if (read.text === null) throw new HttpError(409, read.problem);
@@ -166,7 +171,7 @@ function planEdit(deps: PlanDeps, edit: PreparedEdit, token: string | null = nul
 
 async function write({ paths, clock }: PlanDeps, { before, after }: PreparedEdit): Promise<void> {
   const written = await writeConfig(paths.config, before, after, clock);
-  if (!written.ok) throw new HttpError(409, withNext(written));
+  if (!written.ok) throw new HttpError(409, written);
 }
 
 /** A person must not take a tool for disabled that is not. */

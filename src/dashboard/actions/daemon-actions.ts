@@ -1,10 +1,10 @@
 import type { HeldTool, TrustAnswer } from "../../control/routes.ts";
 import { advice } from "../../core/advice.ts";
-import { withNext } from "../../core/display.ts";
 import { HttpError } from "../../core/errors.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { RotatableKey } from "../../lifecycle/renewal.ts";
 import { amountInWords } from "../../limits/format.ts";
+import { failure } from "../http.ts";
 import type { ActionOf } from "./action.ts";
 import { call, DONE, type Done, type PlanDeps, type Planners } from "./plan.ts";
 
@@ -53,7 +53,7 @@ export const DAEMON_ACTIONS: Planners<
     if (listed.renewed !== null) {
       const problem =
         "the old key's expiry or quota is over, so a person must agree to what the new one gets";
-      throw new HttpError(409, withNext({ problem, next: advice.rotate(tool) }));
+      throw new HttpError(409, { problem, next: advice.rotate(tool) });
     }
     const moved = found?.key.kind === "literal" ? ", and move it from config.yaml to a file" : "";
     return {
@@ -93,7 +93,7 @@ export const DAEMON_ACTIONS: Planners<
     async run() {
       const { acknowledged } = await call<{ acknowledged: number | null }>(deps, "POST /ack", "", alarm);
       if (acknowledged === null)
-        throw new HttpError(409, "there are other rows than the page showed: look at them again");
+        throw failure(409, "rows-changed", "there are other rows than the page showed: look at them again");
       return DONE;
     },
   }),
@@ -106,14 +106,14 @@ export const DAEMON_ACTIONS: Planners<
   /** What is held is shown in place of a difference, and only that is trusted. */
   async trust(deps, { name }) {
     const held = await call<HeldTool[]>(deps, "GET /held/:name", name, null);
-    if (held.length === 0) throw new HttpError(409, `nothing of ${name} is held`);
+    if (held.length === 0) throw failure(409, "nothing-held", `nothing of ${name} is held`);
     return {
       what: `trust the change of ${name}`,
       diff: held.flatMap(({ tool, what, from, to }) => [`${tool}: ${what}`, `- ${from}`, `+ ${to}`]),
       async run() {
         const { granted, problems } = await call<TrustAnswer>(deps, "POST /trust/:name", name, held);
         if (problems.length > 0) throw new HttpError(409, problems.join("; "));
-        if (granted.length === 0) throw new HttpError(409, `nothing of ${name} is held any more`);
+        if (granted.length === 0) throw failure(409, "nothing-held", `nothing of ${name} is held any more`);
         return DONE;
       },
     };

@@ -1,6 +1,6 @@
 import type { Change } from "../../config/compare.ts";
 import { type Controls, callRoute, NOT_FOUND } from "../../control/routes.ts";
-import { type Problem, withNext } from "../../core/display.ts";
+import type { Problem } from "../../core/display.ts";
 import { HttpError } from "../../core/errors.ts";
 import type { Bookmarks } from "../bookmarks/bookmarks.ts";
 import type { DashboardDeps } from "../deps.ts";
@@ -55,6 +55,6 @@ export async function call<Answer>(
   const answer = await callRoute(controls, route, { name, body, peer: "the dashboard" });
   if (answer === NOT_FOUND) throw new HttpError(404, `there is no ${name} any more`);
   const { problem = null, next = null } = answer as Partial<Problem>;
-  if (problem !== null) throw new HttpError(409, withNext({ problem, next }));
+  if (problem !== null) throw new HttpError(409, { problem, next });
   return answer as Answer;
 }

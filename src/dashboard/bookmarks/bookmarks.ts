@@ -3,12 +3,13 @@ import type { Browsers, BrowsersAnswer, RememberedBrowser } from "../../control/
 import { advice } from "../../core/advice.ts";
 import { background } from "../../core/background.ts";
 import type { Clock } from "../../core/clock.ts";
-import { type Problem, withNext } from "../../core/display.ts";
+import type { Problem } from "../../core/display.ts";
 import { errorMessage, HttpError } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import { Semaphore } from "../../core/semaphore.ts";
 import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import type { Proof } from "../api.ts";
+import { failure } from "../http.ts";
 import type { Sessions } from "../sessions.ts";
 import { readBrowsers, type StoredBrowser, writeBrowsers } from "./browser-file.ts";
 import { signedText } from "./signed-text.ts";
@@ -110,7 +111,7 @@ export class Bookmarks implements Browsers {
     const now = this.#deps.clock.elapsed();
     const recent = this.#asked.filter((at) => now - at < MINUTE_MS);
     if (recent.length >= MAX_CHALLENGES_PER_MINUTE)
-      throw new HttpError(429, `too many attempts. wait a minute → ${advice.open()}`);
+      throw failure(429, "too-many-challenges", `too many attempts. wait a minute → ${advice.open()}`);
     this.#asked = [...recent, now];
     this.#find(publicKey, origin);
     for (const [text, { validUntil }] of this.#challenges)
@@ -143,16 +144,20 @@ export class Bookmarks implements Browsers {
   #find(publicKey: string, origin: string): StoredBrowser {
     const found = this.#usable().find((each) => each.public_key === publicKey && each.origin === origin);
     if (found === undefined)
-      throw new HttpError(404, `this browser is not remembered, or not any more → ${advice.open()}`);
+      throw failure(
+        404,
+        "unknown-browser",
+        `this browser is not remembered, or not any more → ${advice.open()}`,
+      );
     return found;
   }
 
   /** Throws an HttpError where bookmarks cannot be used. */
   #usable(): readonly StoredBrowser[] {
     const problem = this.#deps.problem();
-    if (problem !== null) throw new HttpError(409, withNext(problem));
+    if (problem !== null) throw new HttpError(409, problem);
     const read = readBrowsers(this.#deps.file);
-    if (!read.ok) throw new HttpError(409, withNext(read));
+    if (!read.ok) throw new HttpError(409, read);
     return this.#inUse(read.browsers);
   }
 
@@ -174,7 +179,7 @@ export class Bookmarks implements Browsers {
     return this.#turn.run(async () => {
       try {
         const read = readBrowsers(file);
-        if (!read.ok) throw new HttpError(409, withNext(read));
+        if (!read.ok) throw new HttpError(409, read);
         const browsers = change(this.#inUse(read.browsers));
         await writeBrowsers(file, browsers).catch((error) => {
           throw new HttpError(503, `the list of remembered browsers cannot be saved: ${errorMessage(error)}`);

@@ -1,15 +1,15 @@
 import type { Database } from "libsql";
-import { emptySums, SUMS } from "../rollups.ts";
+import { emptySums } from "../rollups.ts";
 import { combined, type Interval, listIntervals, type Quarters } from "./calendar.ts";
 import { csvLine, plainDollars } from "./format.ts";
 import { countOtherModels, type OtherModel } from "./other-models.ts";
 import { buildConditions, type Filter, type SeriesName } from "./records.ts";
 import {
   addUp,
-  cacheShare,
   extentOf,
   hasFewRecords,
   rangeOf,
+  shownSums,
   splitPeriod,
   type Usage,
   type UsageRow,
@@ -164,9 +164,9 @@ export function reportJson(report: Report, zone: string): object {
     by,
     rows: report.rows.map((row) => ({
       ...Object.fromEntries(by.map((dimension, at) => [dimension, row.names[at] ?? null])),
-      ...listNumbers(row),
+      ...shownSums(row),
     })),
-    total: listNumbers(report.total),
+    total: shownSums(report.total),
     running: report.inFlight,
     first_byte_exact: report.firstByteExact,
     models_without_price: report.unpriced,
@@ -176,30 +176,18 @@ export function reportJson(report: Report, zone: string): object {
 
 /** `keybearer usage --csv`: the numbers of --json, then the amounts in dollars. */
 export function reportCsv(report: Report): string {
-  const names = Object.keys({ ...listNumbers(report.total), ...listDollars(report.total) });
+  const names = Object.keys({ ...shownSums(report.total), ...listDollars(report.total) });
   const lines = report.rows.map((row) =>
-    csvLine([...row.names, ...Object.values({ ...listNumbers(row), ...listDollars(row) })]),
+    csvLine([...row.names, ...Object.values({ ...shownSums(row), ...listDollars(row) })]),
   );
   return csvLine([...report.question.by, ...names]) + lines.join("");
 }
 
 function listDollars(row: UsageRow): Record<string, number | null> {
-  const { list_microdollars, cost_microdollars, billed_microdollars } = listNumbers(row);
+  const { list_microdollars, cost_microdollars, billed_microdollars } = shownSums(row);
   return {
-    list_dollars: plainDollars(list_microdollars ?? null),
-    cost_dollars: plainDollars(cost_microdollars ?? null),
-    billed_dollars: plainDollars(billed_microdollars ?? null),
+    list_dollars: plainDollars(list_microdollars),
+    cost_dollars: plainDollars(cost_microdollars),
+    billed_dollars: plainDollars(billed_microdollars),
   };
-}
-
-function listNumbers({ sums, firstByte }: UsageRow): Record<string, number | null> {
-  const share = cacheShare(sums);
-  const numbers: Record<string, number | null> = {};
-  for (const name of SUMS) numbers[name] = sums[name];
-  // No console has reported a price yet, which is not the same as zero.
-  if (sums.billed_requests === 0) numbers.billed_microdollars = null;
-  numbers.cache_share = share === null ? null : Math.round(share * 10_000) / 10_000;
-  numbers.first_byte_p50_ms = firstByte.p50;
-  numbers.first_byte_p95_ms = firstByte.p95;
-  return numbers;
 }

@@ -84,6 +84,27 @@ export interface UsageRow {
   readonly parts: ReadonlyMap<number, Sums>;
 }
 
+/** The numbers of a row as JSON and CSV have them. */
+export interface ShownSums extends Omit<Sums, "billed_microdollars"> {
+  /** null: no console lists any of the requests, which is not the same as zero. */
+  readonly billed_microdollars: number | null;
+  /** The share of input that was read from a cache, 0 to 1; null: there was no input. */
+  readonly cache_share: number | null;
+  readonly first_byte_p50_ms: number | null;
+  readonly first_byte_p95_ms: number | null;
+}
+
+export function shownSums({ sums, firstByte }: Pick<UsageRow, "sums" | "firstByte">): ShownSums {
+  const share = cacheShare(sums);
+  return {
+    ...sums,
+    billed_microdollars: sums.billed_requests === 0 ? null : sums.billed_microdollars,
+    cache_share: share === null ? null : Math.round(share * 10_000) / 10_000,
+    first_byte_p50_ms: firstByte.p50,
+    first_byte_p95_ms: firstByte.p95,
+  };
+}
+
 /** Percentiles of the time to the first byte, in milliseconds; null: there were no requests. */
 interface FirstByte {
   readonly p50: number | null;

@@ -2,17 +2,17 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
-import { QUARTER_MS } from "../../../src/core/units.ts";
-import { chartAnswer } from "../../../src/dashboard/usage-api.ts";
+import { dayName, QUARTER_MS } from "../../../src/core/units.ts";
 import { openIndexForReading } from "../../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../../src/usage/record.ts";
-import type { Unit } from "../../../src/usage/reports/calendar.ts";
+import { startOfDay, type Unit } from "../../../src/usage/reports/calendar.ts";
 import {
-  type Chart,
   type ChartQuestion,
   everythingIn,
   readChart,
   readToday,
+  type UsageChart,
+  type UsageSeries,
 } from "../../../src/usage/reports/chart.ts";
 import { OUTCOMES, SELECTED_NAMES } from "../../../src/usage/reports/names.ts";
 import {
@@ -24,7 +24,8 @@ import {
   type Selection,
 } from "../../../src/usage/reports/records.ts";
 import { readReport, reportJson } from "../../../src/usage/reports/report.ts";
-import type { UsageRow } from "../../../src/usage/reports/sums.ts";
+import { shownSums, sumTokens, type UsageRow, unknownCost } from "../../../src/usage/reports/sums.ts";
+import type { Sums } from "../../../src/usage/rollups.ts";
 import { LONG } from "../../doubles/effort.ts";
 import { makeIndex } from "../../doubles/journal.ts";
 import { createRandom } from "../../doubles/random.ts";
@@ -43,10 +44,24 @@ function select(given: Partial<Selection> = {}): Selection {
   return { ...everythingIn(), ...given };
 }
 
-function chart(given: Partial<ChartQuestion> = {}): Chart {
+function chart(given: Partial<ChartQuestion> = {}): UsageChart {
   const made = readChart(db, { selection: select(), unit: "day", by: "tool", ...given }, now);
   if (made === null) throw new Error("too many intervals");
   return made;
+}
+
+/** The row of a report as a chart has it. */
+function charted(row: UsageRow): object {
+  return { ...shownSums(row), tokens: sumTokens(row.sums) };
+}
+
+/** What a series has in one bar. */
+function barOf({ requests, tokens, cost_microdollars, unknown_cost }: UsageSeries, at: number): unknown[] {
+  return [requests[at], tokens[at], cost_microdollars[at], unknown_cost[at]];
+}
+
+function barFor(sums: Sums): unknown[] {
+  return [sums.requests, sumTokens(sums), sums.cost_microdollars, unknownCost(sums)];
 }
 
 const PERIODS = [
@@ -72,15 +87,13 @@ t.test("a chart has the same sums as a report of that period, in every interval"
       for (const unit of LONG ? UNITS : UNITS.filter((_, turn) => turn === (at + column) % UNITS.length)) {
         const made = chart({ selection: select({ period }), unit, by });
         const what = `${JSON.stringify(period)} by ${by}, ${unit}`;
-        t.same(made.total.sums, report.total.sums, what);
-        t.same(made.total.firstByte, report.total.firstByte, what);
+        t.same(made.total, charted(report.total), what);
         t.same(
-          made.rows.map(({ names, sums, firstByte }) => [names, sums, firstByte]),
-          report.rows.map(({ names, sums, firstByte }) => [names, sums, firstByte]),
+          made.rows,
+          report.rows.map((row) => ({ name: row.names[0], ...charted(row) })),
           what,
         );
-        const parts = made.rows.flatMap(({ parts }) => [...parts.values()]);
-        const requests = parts.reduce((sum, sums) => sum + sums.requests, 0);
+        const requests = made.series.flatMap((each) => each.requests).reduce((sum, each) => sum + each, 0);
         t.equal(requests, report.total.sums.requests, `${what}: everything is in an interval`);
       }
     }
@@ -93,28 +106,31 @@ t.test("each interval has what a report of that interval finds", (t) => {
     selection: select({ period: { since: now - 9 * DAY + 5, until: null } }),
     by: "model",
   });
-  for (const [at, { name, from, to }] of made.intervals.entries()) {
-    const period = { since: Math.max(from * QUARTER_MS, now - 9 * DAY + 5), until: to * QUARTER_MS };
+  for (const [at, from] of made.bins.entries()) {
+    const period = {
+      since: Math.max(from, now - 9 * DAY + 5),
+      until: made.bins[at + 1] ?? made.bins_end,
+    };
     const report = readReport(
       db,
       { by: ["model"], period, tools: [], models: [], machines: [], projects: [], sessions: [] },
       now,
     );
     for (const { names, sums } of report.rows) {
-      const row = made.rows.find((one) => one.names[0] === names[0]);
-      t.same(row?.parts.get(at), sums, `${name} ${names[0]}`);
+      const series = made.series.find(({ name }) => name === names[0]);
+      t.same(series === undefined ? null : barOf(series, at), barFor(sums), `${from} ${names[0]}`);
     }
   }
   t.end();
 });
 
 t.test("a chart of one tool has the sums of that tool's report", (t) => {
-  const tool = chart().rows[0]?.names[0] ?? "";
+  const tool = chart().rows[0]?.name ?? "";
   const names = { ...everythingIn().names, tool: [tool] };
   const made = chart({ selection: select({ names }) });
   t.same(
-    made.rows.map(({ names }) => names),
-    [[tool]],
+    made.rows.map(({ name }) => name),
+    [tool],
   );
   const report = readReport(
     db,
@@ -129,7 +145,7 @@ t.test("a chart of one tool has the sums of that tool's report", (t) => {
     },
     now,
   );
-  t.same(made.total.sums, report.total.sums);
+  t.same(made.total, charted(report.total));
   t.same(chart({ selection: select({ names: { ...names, tool: ["nobody"] } }) }).rows, []);
   t.end();
 });
@@ -139,7 +155,7 @@ t.test(
   (t) => {
     t.equal(readChart(db, { selection: select(), unit: "hour", by: "tool" }, now + 100 * DAY), null);
     const long = chart({ selection: select({ period: { since: 0, until: null } }) });
-    t.ok(long.intervals.length >= 60 && long.intervals.length <= 62);
+    t.ok(long.bins.length >= 60 && long.bins.length <= 62);
     t.end();
   },
 );
@@ -147,8 +163,8 @@ t.test(
 t.test("a period that is not over has bars until its end", (t) => {
   const period = { since: now - 2 * DAY, until: now + 3 * DAY };
   const made = chart({ selection: select({ period }), unit: "day" });
-  t.equal(made.intervals.length, 6);
-  t.equal((made.intervals.at(-1)?.to ?? 0) * QUARTER_MS, Math.ceil(period.until / QUARTER_MS) * QUARTER_MS);
+  t.equal(made.bins.length, 6);
+  t.equal(made.bins_end, Math.ceil(period.until / QUARTER_MS) * QUARTER_MS);
   t.end();
 });
 
@@ -168,7 +184,7 @@ t.test("pages bring every record once, newest first, and lead back to the newest
     const selection = select({ period });
     const ids = walk(selection, 97);
     t.same(ids, [...new Set(ids)].sort().reverse());
-    t.equal(ids.length, chart({ selection }).total.sums.requests, JSON.stringify(period));
+    t.equal(ids.length, chart({ selection }).total.requests, JSON.stringify(period));
   }
   const all = walk(select(), 500);
   let page = readPage(db, select(), { before: all[1400] ?? "", after: null }, 100);
@@ -217,8 +233,8 @@ t.test("how requests ended, texts and sessions select the same records for sums 
     t.same(page.records.map(({ id }) => id).sort(), wanted.map(({ id }) => id).sort(), what);
     for (const by of SELECTED_NAMES) {
       const made = readChart(db, { selection, unit: "day", by }, now);
-      const sum = (rows: readonly { readonly sums: { readonly requests: number } }[]) =>
-        rows.reduce((all, { sums }) => all + sums.requests, 0);
+      const sum = (rows: readonly { readonly requests: number }[]) =>
+        rows.reduce((all, { requests }) => all + requests, 0);
       t.equal(sum(made?.rows ?? []), wanted.length, `${what} by ${by}`);
     }
   }
@@ -265,17 +281,17 @@ t.test("of many sessions a chart has the first ones, and the others as one", (t)
     rmSync(state, { recursive: true, force: true });
   });
   const made = readChart(index.db, { selection: select(), unit: "day", by: "session" }, now);
-  const requestsIn = (row: Pick<UsageRow, "parts"> | null | undefined) =>
-    [...(row?.parts.values() ?? [])].reduce((all, { requests }) => all + requests, 0);
+  const requestsIn = (series: UsageSeries | null | undefined) =>
+    (series?.requests ?? []).reduce((all, each) => all + each, 0);
   t.equal(made?.rows.length, 1000);
-  t.same(made?.rows[0]?.names, ["s-0"]);
+  t.equal(made?.rows[0]?.name, "s-0");
   t.equal(
-    made?.rows.reduce((all, row) => all + requestsIn(row), 0),
+    made?.series.reduce((all, each) => all + requestsIn(each), 0),
     60,
   );
   t.equal(made?.others?.names, 1040);
   t.equal(requestsIn(made?.others), 1040);
-  t.equal(made?.total.sums.requests, 1100);
+  t.equal(made?.total.requests, 1100);
   t.end();
 });
 
@@ -310,9 +326,8 @@ interface ReportJson {
 
 /** What `keybearer usage --json` and the dashboard have in common of a line. */
 function inCommon(line: object): object {
-  const { tokens: _, tool: _tool, name: _name, cache_share, ...numbers } = line as Record<string, unknown>;
-  const share = typeof cache_share === "number" ? Math.round(cache_share * 10_000) / 10_000 : null;
-  return { ...numbers, cache_share: share };
+  const { tokens: _, tool: _tool, name: _name, ...numbers } = line as Record<string, unknown>;
+  return numbers;
 }
 
 t.test(
@@ -347,9 +362,8 @@ t.test(
       ];
       for (const [period, unit] of cuts) {
         const asked = { selection: select({ period }), unit, by: "tool" as const };
-        const made = readChart(db, asked, now);
-        if (made === null) throw new Error("too many intervals");
-        const shown = chartAnswer(asked, made, name);
+        const shown = readChart(db, asked, now);
+        if (shown === null) throw new Error("too many intervals");
         const question = {
           by: ["tool" as const],
           period,
@@ -392,16 +406,20 @@ t.test(
         now,
       );
       t.same(
-        drawn?.intervals.flatMap((day, at) => {
-          const sums = drawn.total.parts.get(at);
-          return sums === undefined ? [] : [[day.name, sums]];
-        }),
-        days.rows.map(({ names, sums }) => [names[0], sums]),
+        drawn?.bins
+          .map((at, bar) => [
+            dayName(at),
+            drawn.series.reduce((all, { requests }) => all + (requests[bar] ?? 0), 0),
+            drawn.series.reduce((all, { cost_microdollars: cost }) => all + (cost[bar] ?? 0), 0),
+          ])
+          .filter(([, requests]) => requests !== 0),
+        days.rows.map(({ names, sums }) => [names[0], sums.requests, sums.cost_microdollars]),
         `${name}: day by day`,
       );
       const moments = [change + 0.5 * DAY, change + 1.03 * DAY, change + 5 * DAY];
       for (const moment of moments.filter((one) => one < now)) {
-        const { since, tools } = readToday(db, moment);
+        const { tools } = readToday(db, moment);
+        const since = startOfDay(moment);
         const until = moment + DAY;
         const report = readReport(
           db,
@@ -417,9 +435,17 @@ t.test(
           },
           until,
         );
-        for (const { names, sums } of report.rows)
-          t.same(tools.get(names[0] ?? null), sums, `${name}: ${moment}`);
-        t.equal(tools.size, report.rows.length);
+        t.same(
+          tools,
+          report.rows.map(({ names, sums }) => ({
+            tool: names[0],
+            requests: sums.requests,
+            refused: sums.refused,
+            cost_microdollars: sums.cost_microdollars,
+            unknown_cost: unknownCost(sums),
+          })),
+          `${name}: ${moment}`,
+        );
       }
     }
   },
