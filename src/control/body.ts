@@ -6,7 +6,7 @@ import { withTimeout } from "../core/timeout.ts";
 import type { Kind } from "../limits/counters.ts";
 import type { ShownAlarm } from "../mirror/mirror.ts";
 
-/* How the bodies of requests are read and checked, of the command line and of the dashboard's page. */
+/* How the names and bodies of requests are read and checked, of the command line and of the dashboard's page. */
 
 const MAX_BODY_BYTES = 64 * 1024;
 const BODY_TIMEOUT_MS = 10_000;
@@ -23,6 +23,15 @@ export async function readJson(req: IncomingMessage): Promise<unknown> {
     return JSON.parse(text);
   } catch {
     throw new HttpError(400, "the body is not JSON");
+  }
+}
+
+/** A name in an address. Throws an HttpError. */
+export function decodeName(encoded: string): string {
+  try {
+    return decodeURIComponent(encoded);
+  } catch {
+    throw new HttpError(400, "the name in the address is not encoded as UTF-8");
   }
 }
 

@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { readJson } from "./body.ts";
+import { decodeName, readJson } from "./body.ts";
 import { isDaemonListening, PEER_HEADER } from "./client.ts";
 import { type Controls, HANDLED, NOT_FOUND, ROUTES } from "./routes.ts";
 
@@ -156,14 +156,6 @@ function send(res: ServerResponse, status: number, value: unknown): void {
   }
   res.writeHead(status, { "content-type": "application/json" });
   res.end(JSON.stringify(value));
-}
-
-function decodeName(encoded: string): string {
-  try {
-    return decodeURIComponent(encoded);
-  } catch {
-    throw new HttpError(400, "the name in the address is not encoded as UTF-8");
-  }
 }
 
 function readInode(path: string): number | null {

@@ -2,34 +2,33 @@ import type { Logger } from "./log.ts";
 import { MINUTE_MS } from "./units.ts";
 
 /**
- * Returns a function that logs the first call at once, and then once a minute how many more there were. Repeated attempts
- * must not fill the log.
+ * Returns a function that logs a message at once, and then once a minute how often it came again. Repeated attempts must not
+ * fill the log.
  */
 export function throttledLog(
   log: Pick<Logger, "warn">,
-  message: string,
   everyMs: number = MINUTE_MS,
-): () => void {
-  /** null: the next call is logged at once. */
-  let more: number | null = null;
-  const wait = () => {
-    more = 0;
-    setTimeout(logSum, everyMs).unref();
+): (message: string) => void {
+  /** How often each came again since it was last logged. */
+  const more = new Map<string, number>();
+  const wait = (message: string) => {
+    more.set(message, 0);
+    setTimeout(() => logSum(message), everyMs).unref();
   };
-  const logSum = () => {
-    if (more === 0) {
-      more = null;
-      return;
-    }
-    log.warn(`${message}: ${more} more times within a minute`);
-    wait();
+  const logSum = (message: string) => {
+    const times = more.get(message) ?? 0;
+    more.delete(message);
+    if (times === 0) return;
+    log.warn(`${message}: ${times} more times within a minute`);
+    wait(message);
   };
-  return () => {
-    if (more !== null) {
-      more += 1;
+  return (message) => {
+    const times = more.get(message);
+    if (times !== undefined) {
+      more.set(message, times + 1);
       return;
     }
     log.warn(message);
-    wait();
+    wait(message);
   };
 }

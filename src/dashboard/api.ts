@@ -2,7 +2,7 @@ import type { SessionStatus } from "../control/session-status.ts";
 import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import type { ToolModels } from "../doctor/models.ts";
-import type { ComparedRow, KeyReport, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
+import type { ComparedRow, KeyReport, KeysAnswer, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
 import type { InFlightCall } from "../proxy/in-flight.ts";
 import type { Unit } from "../usage/reports/calendar.ts";
 import type { DaySums, TodayUsage, UsageChart, UsageSeries, UsageSums } from "../usage/reports/chart.ts";
@@ -220,11 +220,7 @@ export interface MonthBill {
   readonly consoles: readonly MirrorDay[];
 }
 
-export interface KeysProblem {
-  readonly gateway: string;
-  readonly why: string;
-  readonly next: string | null;
-}
+export type KeysProblem = KeysAnswer["problems"][number];
 
 /**
  * Verdicts by the day of the console row, or of the record without one: matched, differs, pending, foreign_certain,

@@ -1,25 +1,19 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import type { OpenAnswer } from "../control/routes.ts";
 import type { DashboardStatus } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
+import { Semaphore } from "../core/semaphore.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { WaitingActions } from "./actions/waiting.ts";
 import { Bookmarks, bookmarkProblem } from "./bookmarks/bookmarks.ts";
 import type { DashboardDeps } from "./deps.ts";
 import { removeRedirects } from "./redirect-file.ts";
 import { Api } from "./routes.ts";
-import { DashboardServer, type PageFiles, readPageFiles } from "./server.ts";
+import { type OpenServer, openServer, type PageFiles, readPageFiles } from "./server.ts";
 import { readSessions, Sessions, writeSessions } from "./sessions.ts";
-
-export interface OpenedDashboard {
-  readonly url: string;
-  /** Belongs behind the URL: #code=… */
-  readonly code: string;
-  /** Whole seconds. */
-  readonly expires_in: number;
-}
 
 interface Timing {
   /** After this time without use the port closes, unless it is open always. */
@@ -32,9 +26,8 @@ interface Timing {
 
 const TIMING: Timing = { closeAfterMs: 15 * MINUTE_MS, retryMs: 10_000, upkeepMs: MINUTE_MS };
 
-interface OpenServer {
-  readonly server: DashboardServer;
-  readonly url: string;
+interface OpenPort {
+  readonly server: OpenServer;
   /** dashboard.listen when it was opened, as JSON. */
   readonly listen: string;
   readonly upkeepTimer: NodeJS.Timeout;
@@ -51,13 +44,14 @@ export class Dashboard {
   readonly #files: PageFiles | null;
   /** null: sessions end with the daemon. */
   readonly #sessionFile: string | null;
-  #open: OpenServer | null = null;
+  #open: OpenPort | null = null;
   #retryTimer: NodeJS.Timeout | null = null;
   /** Why the port is not open although it should be. */
   #problem: string | null = null;
   #restored = false;
   #stopped = false;
-  #lastTask: Promise<unknown> = Promise.resolve();
+  /** Opening and closing must not overlap. */
+  readonly #turn = new Semaphore(1);
 
   constructor(deps: DashboardDeps, timing = TIMING) {
     this.#deps = deps;
@@ -80,8 +74,8 @@ export class Dashboard {
   }
 
   /** For a caller at the control socket. Throws an HttpError if it cannot be opened. */
-  open(peer: string): Promise<OpenedDashboard> {
-    return this.#inTurn(async () => {
+  open(peer: string): Promise<OpenAnswer> {
+    return this.#turn.run(async () => {
       if (this.#stopped) throw new HttpError(503, "keybearer is stopping");
       await this.#restoreSessions();
       if (this.#settings().when === "never") {
@@ -90,19 +84,19 @@ export class Dashboard {
           `the dashboard is switched off in config.yaml → write dashboard: { when: asked }, then ${advice.open()}`,
         );
       }
-      const { url } = await this.#openServer().catch((error) => {
+      const { server } = await this.#openPort().catch((error) => {
         throw new HttpError(503, errorMessage(error));
       });
       this.#sessions.touch();
       const { code, expiresInSeconds } = this.#sessions.issueCode();
       this.#deps.log.info({ peer }, "issued a code for the dashboard");
-      return { url, code, expires_in: expiresInSeconds };
+      return { url: server.url, code, expires_in: expiresInSeconds };
     });
   }
 
   /** Opens or closes the port as the configuration says. Tools are served whether or not that works. */
   applyConfig(): Promise<void> {
-    return this.#inTurn(async () => {
+    return this.#turn.run(async () => {
       if (this.#stopped) return;
       await this.#restoreSessions();
       const { when, listen } = this.#settings();
@@ -110,19 +104,19 @@ export class Dashboard {
         await this.#closeAndEndSessions("the configuration changed");
       }
       if (when !== "always") this.#problem = null;
-      else await this.#openServer().catch((error) => this.#retryLater(errorMessage(error)));
+      else await this.#openPort().catch((error) => this.#retryLater(errorMessage(error)));
     });
   }
 
   status(): DashboardStatus {
-    return { mode: this.#settings().when, address: this.#open?.url ?? null, why: this.#problem };
+    return { mode: this.#settings().when, address: this.#open?.server.url ?? null, why: this.#problem };
   }
 
   /** The session file stays, so that open pages continue if the daemon is back soon. */
   stop(): Promise<void> {
     this.#stopped = true;
     this.confirmations.stop();
-    return this.#inTurn(async () => {
+    return this.#turn.run(async () => {
       await this.#saveSessions();
       await this.#close("keybearer is stopping");
     });
@@ -150,7 +144,7 @@ export class Dashboard {
     if (when === "never" || valid.length === 0) return this.#removeSessionFile();
     this.#sessions.restore(valid);
     try {
-      await this.#openServer();
+      await this.#openPort();
       const lastUse = Math.max(...valid.map(({ used_at }) => used_at));
       this.#sessions.touch(clock.now() - lastUse);
     } catch (error) {
@@ -159,25 +153,21 @@ export class Dashboard {
     }
   }
 
-  async #openServer(): Promise<OpenServer> {
+  async #openPort(): Promise<OpenPort> {
     if (this.#open !== null) return this.#open;
     const { log } = this.#deps;
     const { listen } = this.#settings();
     if (this.#files === null) {
       throw new Error("this keybearer was built without the dashboard → npm run build, then restart it");
     }
-    const server = new DashboardServer(
-      new Api(this.#deps, this.#sessions, this.confirmations, this.bookmarks),
-      this.#files,
-      log,
-    );
-    const url = await server.open(listen);
+    const api = new Api(this.#deps, this.#sessions, this.confirmations, this.bookmarks);
+    const server = await openServer(listen, api, this.#files, log);
     const upkeepTimer = setInterval(
       () => this.#inBackground("looking after the dashboard", () => this.#upkeep(server)),
       this.#timing.upkeepMs,
     );
     upkeepTimer.unref();
-    this.#open = { server, url, listen: JSON.stringify(listen), upkeepTimer };
+    this.#open = { server, listen: JSON.stringify(listen), upkeepTimer };
     this.#problem = null;
     this.#sessions.touch();
     return this.#open;
@@ -193,9 +183,9 @@ export class Dashboard {
     this.#retryTimer.unref();
   }
 
-  async #upkeep(server: DashboardServer): Promise<void> {
+  async #upkeep(server: OpenServer): Promise<void> {
     // A page that follows the events counts as use: hidden pages end their stream themselves.
-    if (server.followers > 0 || this.#settings().when === "always") this.#sessions.touch();
+    if (server.followers() > 0 || this.#settings().when === "always") this.#sessions.touch();
     if (this.#sessions.unusedForMs() >= this.#timing.closeAfterMs)
       return this.#closeAndEndSessions("it was not used for a while");
     this.bookmarks.endForgotten();
@@ -247,14 +237,6 @@ export class Dashboard {
   }
 
   #inBackground(what: string, task: () => Promise<void>): void {
-    background(this.#inTurn(task), this.#deps.log, what);
-  }
-
-  /** Runs one task at a time: opening and closing must not overlap. */
-  #inTurn<T>(task: () => Promise<T>): Promise<T> {
-    const result = this.#lastTask.then(task);
-    // The next task starts whether or not this one failed; its caller gets the error.
-    this.#lastTask = result.catch(() => {});
-    return result;
+    background(this.#turn.run(task), this.#deps.log, what);
   }
 }

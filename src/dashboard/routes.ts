@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { problemInLine } from "../config/problems.ts";
-import { hasOnly, isText, isTextOrNull } from "../control/body.ts";
+import { decodeName, hasOnly, isText, isTextOrNull } from "../control/body.ts";
 import { REACH } from "../control/reach.ts";
 import { newestEvents } from "../control/routes.ts";
 import { advice } from "../core/advice.ts";
@@ -48,9 +48,7 @@ export class Api {
   readonly #live: LiveEvents;
   readonly #waiting: WaitingActions;
   readonly #bookmarks: Bookmarks;
-  readonly #logWrongCode: () => void;
-  readonly #logWrongSignature: () => void;
-  readonly #logOtherUser: () => void;
+  readonly #logAttempt: (message: string) => void;
   #unsubscribe: (() => void) | null = null;
 
   constructor(deps: DashboardDeps, sessions: Sessions, waiting: WaitingActions, bookmarks: Bookmarks) {
@@ -62,9 +60,7 @@ export class Api {
     this.#usage = new UsageQuestions(deps.usage.ask);
     this.#view = new NowView(deps, this.#usage.ask);
     this.#live = new LiveEvents(this.#view, clock, log);
-    this.#logWrongCode = throttledLog(log, "a browser sent the dashboard a wrong or expired code");
-    this.#logWrongSignature = throttledLog(log, "a browser's signature for the dashboard did not hold");
-    this.#logOtherUser = throttledLog(log, "the dashboard refused another user of this machine");
+    this.#logAttempt = throttledLog(log);
   }
 
   /** How many pages follow the events. */
@@ -92,7 +88,7 @@ export class Api {
     // Checked before the code, so that another user who has read it cannot even use it up. Requests with a token are
     // checked, too: while the daemon restarts, its port is free, and a page may send its token to another program there.
     if ((await this.#deps.peers.of(req.socket)) !== "ours") {
-      this.#logOtherUser();
+      this.#logAttempt("the dashboard refused another user of this machine");
       throw failure(
         403,
         "other-user",
@@ -162,13 +158,13 @@ export class Api {
     if (isProof(body)) {
       const token = this.#bookmarks.exchange(body, originOf(req));
       if (token !== null) return { token };
-      this.#logWrongSignature();
+      this.#logAttempt("a browser's signature for the dashboard did not hold");
       throw failure(401, "wrong-signature", `the signature of this browser does not hold → ${advice.open()}`);
     }
     if (!hasOnly(body, ["code"]) || !isText(body.code)) throw new HttpError(400, "send the code");
     const token = this.#sessions.exchange(body.code);
     if (token !== null) return { token };
-    this.#logWrongCode();
+    this.#logAttempt("a browser sent the dashboard a wrong or expired code");
     throw this.#sessions.hasTooManyWrongCodes
       ? failure(429, "too-many-codes", `too many wrong codes. wait a minute → ${advice.open()}`)
       : failure(401, "code-over", `this code was used before, or is older than a minute → ${advice.open()}`);
@@ -260,27 +256,17 @@ function originOf({ headers }: IncomingMessage): string {
 
 function parseRequest(req: IncomingMessage, res: ServerResponse): ApiRequest {
   const [path = "", search = ""] = (req.url ?? "").split("?", 2);
-  const [, resource = "", encodedName] = /^\/api\/([a-z]+)(?:\/([^/]+))?$/.exec(path) ?? [];
-  const name = decode(encodedName ?? "");
-  const known = name !== null && resource !== "";
+  const [, resource = "", encoded = ""] = /^\/api\/([a-z]+)(?:\/([^/]+))?$/.exec(path) ?? [];
   const gone = new AbortController();
   res.once("close", () => gone.abort());
   return {
     req,
     res,
-    route: known ? `${req.method} /api/${resource}${encodedName === undefined ? "" : "/:name"}` : "",
-    name: name ?? "",
+    route: `${req.method} /api/${resource}${encoded === "" ? "" : "/:name"}`,
+    name: decodeName(encoded),
     query: new URLSearchParams(search),
     signal: gone.signal,
   };
-}
-
-function decode(text: string): string | null {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return null;
-  }
 }
 
 function bearerToken({ headers }: IncomingMessage): string | null {

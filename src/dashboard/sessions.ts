@@ -1,8 +1,9 @@
-import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import type { Listen } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
+import { hashToken } from "../core/token.ts";
 import { MINUTE_MS } from "../core/units.ts";
 
 /** A session in the file. The token cannot be computed from its hash. */
@@ -15,11 +16,9 @@ export interface StoredSession {
   readonly browser: string | null;
 }
 
-interface Session {
-  readonly hash: Buffer;
+interface Session extends Omit<StoredSession, "used_at"> {
   /** Wall time, since it is compared after a restart. */
-  usedAt: number;
-  readonly browser: string | null;
+  used_at: number;
   /** Requests in flight, as functions that cut their responses. */
   readonly inFlight: Set<() => void>;
 }
@@ -37,8 +36,9 @@ const MAX_WRONG_CODES_PER_MINUTE = 20;
 export class Sessions {
   readonly #clock: Clock;
   readonly #onChange: () => void;
-  #codes: readonly { readonly hash: Buffer; readonly validUntil: number }[] = [];
-  #sessions: readonly Session[] = [];
+  /** By the hashes of the secrets, the oldest first, with the end of each code. Finding a hash reveals nothing of its secret. */
+  readonly #codes = new Map<string, number>();
+  readonly #sessions = new Map<string, Session>();
   #wrongCodes: readonly number[] = [];
   #lastUse = 0;
 
@@ -49,8 +49,8 @@ export class Sessions {
 
   issueCode(): { readonly code: string; readonly expiresInSeconds: number } {
     const code = randomToken();
-    const issued = { hash: hashOf(code), validUntil: this.#clock.elapsed() + CODE_MS };
-    this.#codes = [...this.#codes, issued].slice(-MAX_CODES);
+    this.#codes.set(hashToken(code), this.#clock.elapsed() + CODE_MS);
+    for (const oldest of [...this.#codes.keys()].slice(0, -MAX_CODES)) this.#codes.delete(oldest);
     return { code, expiresInSeconds: CODE_MS / 1000 };
   }
 
@@ -74,35 +74,30 @@ export class Sessions {
   /** Returns the token. @param browser the public key of the remembered browser; null: it came with a code */
   start(browser: string | null): string {
     const token = randomToken();
-    const session = {
-      hash: hashOf(token),
-      usedAt: this.#clock.now(),
-      browser,
-      inFlight: new Set<() => void>(),
-    };
-    this.#sessions = [...this.#sessions, session];
-    this.#end(this.#sessions.slice(0, -MAX_SESSIONS));
+    const hash = hashToken(token);
+    this.#sessions.set(hash, { hash, used_at: this.#clock.now(), browser, inFlight: new Set() });
+    this.#end([...this.#sessions.values()].slice(0, -MAX_SESSIONS));
     this.#onChange();
     return token;
   }
 
   /** Ends the sessions that this remembered browser began, and cuts their responses. */
   endOf(browser: string): void {
-    this.#end(this.#sessions.filter((each) => each.browser === browser));
+    this.#end([...this.#sessions.values()].filter((each) => each.browser === browser));
   }
 
   /** Ends the sessions of browsers that are not remembered any more, and cuts their responses. */
   endForgotten(remembered: ReadonlySet<string>): void {
-    this.#end(this.#sessions.filter(({ browser }) => browser !== null && !remembered.has(browser)));
+    const isForgotten = ({ browser }: Session) => browser !== null && !remembered.has(browser);
+    this.#end([...this.#sessions.values()].filter(isForgotten));
   }
 
   /** Begins a request with this token. Returns the function that ends it; null: there is no such session. */
   begin(token: string, cut: () => void): (() => void) | null {
-    const hash = hashOf(token);
-    const session = this.#sessions.find((each) => timingSafeEqual(each.hash, hash));
+    const session = this.#sessions.get(hashToken(token));
     if (session === undefined) return null;
     const use = () => {
-      session.usedAt = this.#clock.now();
+      session.used_at = this.#clock.now();
       this.touch();
     };
     use();
@@ -124,49 +119,40 @@ export class Sessions {
 
   /** Takes over the sessions of the previous daemon. */
   restore(stored: readonly StoredSession[]): void {
-    this.#sessions = stored.slice(-MAX_SESSIONS).map(({ hash, used_at, browser }) => ({
-      hash: Buffer.from(hash, "hex"),
-      usedAt: used_at,
-      browser,
-      inFlight: new Set(),
-    }));
+    for (const session of stored.slice(-MAX_SESSIONS))
+      this.#sessions.set(session.hash, { ...session, inFlight: new Set() });
   }
 
   toStore(): StoredSession[] {
-    return this.#sessions.map(({ hash, usedAt, browser, inFlight }) => ({
-      hash: hash.toString("hex"),
-      used_at: inFlight.size > 0 ? this.#clock.now() : usedAt,
+    return Array.from(this.#sessions.values(), ({ hash, used_at, browser, inFlight }) => ({
+      hash,
+      used_at: inFlight.size > 0 ? this.#clock.now() : used_at,
       browser,
     }));
   }
 
   endAll(): void {
-    this.#codes = [];
-    this.#sessions = [];
+    this.#codes.clear();
+    this.#sessions.clear();
   }
 
   #end(ended: readonly Session[]): void {
-    this.#sessions = this.#sessions.filter((each) => !ended.includes(each));
+    for (const { hash } of ended) this.#sessions.delete(hash);
     for (const { inFlight } of ended) for (const cut of inFlight) cut();
     if (ended.length > 0) this.#onChange();
   }
 
   #redeem(code: string): boolean {
-    const hash = hashOf(code);
-    const found = this.#codes.find((issued) => timingSafeEqual(issued.hash, hash));
-    this.#codes = this.#codes.filter((issued) => issued !== found);
-    return found !== undefined && this.#clock.elapsed() < found.validUntil;
+    const hash = hashToken(code);
+    const validUntil = this.#codes.get(hash) ?? 0;
+    this.#codes.delete(hash);
+    return this.#clock.elapsed() < validUntil;
   }
 }
 
 /** The prefix differs from that of tools' tokens, so that one is never taken for the other. */
 function randomToken(): string {
   return `kd_${randomBytes(32).toString("base64url")}`;
-}
-
-/** Hashes are compared, so the time it takes reveals nothing about the secret. */
-function hashOf(text: string): Buffer {
-  return createHash("sha256").update(text).digest();
 }
 
 const MAX_BYTES = 64 * 1024;

@@ -38,8 +38,16 @@ export function guard(
   );
 }
 
-/** Checks that the dashboard needs as well. */
-export function checkShape(head: CheckedHead): Refusal | null {
+/**
+ * The same for the dashboard's port, which admits one page: the dashboard itself. Pages of other origins, other ports of
+ * this machine included, are refused whatever token they have. So are other names for this address (DNS rebinding).
+ */
+export function guardDashboard(head: CheckedHead, hosts: readonly string[]): Refusal | null {
+  return checkHost(head.rawHeaders, hosts) ?? checkPage(head) ?? checkShape(head);
+}
+
+/** Checks of both ports. */
+function checkShape(head: CheckedHead): Refusal | null {
   return (
     checkSize(head) ??
     checkTarget(head) ??
@@ -49,7 +57,7 @@ export function checkShape(head: CheckedHead): Refusal | null {
   );
 }
 
-export function checkHost(rawHeaders: readonly string[], hosts: readonly string[]): Refusal | null {
+function checkHost(rawHeaders: readonly string[], hosts: readonly string[]): Refusal | null {
   const given = headerValues(rawHeaders, "host");
   const [host] = given;
   // Node silently takes the first of two Hosts. HTTP/1.0 requires none.
@@ -81,6 +89,31 @@ function checkBrowser(rawHeaders: readonly string[], origins: readonly string[])
     hasHeader(rawHeaders, "sec-fetch-user") ||
     hasHeader(rawHeaders, "access-control-request-method");
   return isFromBrowser ? refusal : null;
+}
+
+function checkPage(head: CheckedHead): Refusal | null {
+  const { rawHeaders } = head;
+  const otherPage = refuse("browser-request", "requests from other pages are not served");
+  const [host = ""] = headerValues(rawHeaders, "host");
+  const origins = headerValues(rawHeaders, "origin");
+  if (origins.length > 1) return otherPage;
+  if (origins.length === 1 && origins[0] !== `http://${host.toLowerCase()}`) return otherPage;
+  const sites = headerValues(rawHeaders, "sec-fetch-site");
+  if (sites.length === 0 || isNavigation(head)) return null;
+  const isOwnPage = sites.length === 1 && (sites[0] === "same-origin" || sites[0] === "none");
+  return isOwnPage ? null : otherPage;
+}
+
+/** A link to the page, from anywhere: the page is the same for everyone, contains no data and cannot be framed. */
+function isNavigation({ method, target, rawHeaders }: CheckedHead): boolean {
+  const header = (name: string) => headerValues(rawHeaders, name).join();
+  return (
+    method === "GET" &&
+    target === "/" &&
+    header("sec-fetch-mode") === "navigate" &&
+    header("sec-fetch-dest") === "document" &&
+    headerValues(rawHeaders, "origin").length === 0
+  );
 }
 
 function checkSize({ rawHeaders, target }: CheckedHead): Refusal | null {

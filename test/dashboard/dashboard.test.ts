@@ -26,6 +26,7 @@ import type { Ask } from "../../src/usage/index/indexer.ts";
 import { answerQuestion } from "../../src/usage/reports/questions.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
 import { longTest } from "../doubles/effort.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { freePort } from "../doubles/listen.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
@@ -36,18 +37,6 @@ import { until } from "../doubles/until.ts";
 // These tests mostly wait, so they run side by side.
 t.jobs = 8;
 
-/** A clock that stands still until it is moved. */
-function heldClock(): Clock & { move(ms: number): void } {
-  let at = 1_763_164_800_000;
-  return {
-    now: () => at,
-    elapsed: () => at,
-    move(ms) {
-      at += ms;
-    },
-  };
-}
-
 const begin = (sessions: Sessions, token = "") => sessions.begin(token, () => {});
 
 t.test("a code works for one minute", (t) => {
@@ -55,9 +44,9 @@ t.test("a code works for one minute", (t) => {
   const sessions = new Sessions(clock, () => {});
   const early = sessions.issueCode();
   const late = sessions.issueCode();
-  clock.move(59_999);
+  clock.pass(59_999);
   t.type(sessions.exchange(early.code), "string");
-  clock.move(1);
+  clock.pass(1);
   t.equal(sessions.exchange(late.code), null);
   t.end();
 });
@@ -163,7 +152,7 @@ async function unusedOneCloses(t: Test, quietMs: number): Promise<void> {
   const clock = heldClock();
   const { made, log } = dashboard(t, quietMs, clock);
   await made.open("test");
-  clock.move(10_000);
+  clock.pass(10_000);
   await until("an unused one is closed", () =>
     /closed the dashboard: it was not used for a while/.test(log()),
   );
@@ -176,7 +165,7 @@ t.test("the port stays open for the whole quiet time after a page closes", async
   const followed = await visited.follow();
   await until("it is there", () => followed.last("now") !== undefined);
   // It followed for long, and leaves right before the check whether the port is used.
-  clock.move(10_000);
+  clock.pass(10_000);
   followed.end();
   await unusedOneCloses(t, 500);
   t.equal((await say(visited.url, "/")).status, 200);
@@ -240,7 +229,7 @@ t.test("only a session survives a restart within the quiet time", async (t) => {
   const visited = await visitWith({ url, code });
   const followed = await visited.follow();
   // Nothing is asked while it looks on: that is use all the same.
-  clock.move(quietMs - 1);
+  clock.pass(quietMs - 1);
   await first.made.stop();
   await followed.ended;
   const text = readFileSync(file, "utf8");
@@ -248,7 +237,7 @@ t.test("only a session survives a restart within the quiet time", async (t) => {
   for (const secret of [code, visited.token]) t.notOk(text.includes(secret));
   t.equal(JSON.parse(text).sessions.length, 1);
 
-  clock.move(quietMs - 1);
+  clock.pass(quietMs - 1);
   const second = await begin();
   t.equal(second.made.status().address, url, "open again by itself");
   t.equal((await visited.get("/api/now")).status, 200, "and the session holds");
@@ -267,7 +256,7 @@ t.test("only a session survives a restart within the quiet time", async (t) => {
 
   const restored = async (settings: object, later: number) => {
     await writeSessions(file, asked.listen, JSON.parse(kept.toString()).sessions);
-    clock.move(later);
+    clock.pass(later);
     const { made } = await begin(settings);
     const { address } = made.status();
     await made.stop();
@@ -353,12 +342,12 @@ t.test("where other users can read arguments, a private page redirects the brows
 t.test("repeated events are logged once at first, then as a sum", async (t) => {
   const lines: string[] = [];
   const warn = (line: unknown) => void lines.push(String(line));
-  const happened = throttledLog({ warn }, "it happened", 30);
-  for (let number = 0; number < 100; number += 1) happened();
+  const happened = throttledLog({ warn }, 30);
+  for (let number = 0; number < 100; number += 1) happened("it happened");
   t.same(lines, ["it happened"]);
   await until("the sum", () => lines.length === 2);
   t.match(lines[1], /^it happened: 99 more times/);
-  happened();
+  happened("it happened");
   await until("one more", () => lines.length === 3);
   t.match(lines[2], /^it happened: 1 more times/, "the next minute is a sum, too");
 });
@@ -376,13 +365,13 @@ t.test("an unused port closes, but not under an open page", async (t) => {
   const reader = (await followed).body?.getReader();
   t.match(new TextDecoder().decode((await reader?.read())?.value), /^event: now\n/);
   // Nothing was asked for a long time, but a page follows.
-  clock.move(10_000);
+  clock.pass(10_000);
   await unusedOneCloses(t, 50);
   t.equal((await say(url, "/")).status, 200);
   ending.abort();
   await reader?.closed.catch(() => {});
   await until("it is closed", () => {
-    clock.move(10);
+    clock.pass(10);
     return /closed the dashboard: it was not used for a while/.test(log());
   });
   await t.rejects(say(url, "/"), /ECONNREFUSED/);
@@ -448,7 +437,7 @@ t.test("the machine's memory is read at most once in ten seconds", async (t) => 
   });
   for (let second = 0; second < 10; second += 1) {
     t.equal(await memory.read(), 1, `after ${second} s`);
-    clock.move(1000);
+    clock.pass(1000);
   }
   t.equal(await memory.read(), 2);
 });
@@ -514,10 +503,10 @@ t.test("what could not be read is asked for again a second later, and what was r
   t.match(await now(), { today: null, sessions: [] });
   works = true;
   t.match(await now(), { today: null, sessions: [] });
-  clock.move(1000);
+  clock.pass(1000);
   t.match(await now(), { today: { total: { requests: 1 } }, sessions: [{ session: "run-1" }] });
   works = false;
-  clock.move(15_000);
+  clock.pass(15_000);
   t.match(await now(), { today: null, sessions: [{ session: "run-1" }] });
 });
 

@@ -4,7 +4,9 @@ import type { AddressInfo } from "node:net";
 import { connect, createServer } from "node:net";
 import t, { type Test } from "tap";
 import { formatStatus as statusInWords } from "../../src/cli/status.ts";
+import type { Digits } from "../../src/control/confirmation.ts";
 import type {
+  Failure,
   MirrorAnswer,
   MonthBill,
   Now,
@@ -18,6 +20,7 @@ import type {
 import { canaryKey, type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { openDashboard, say, trade, visit } from "../doubles/dashboard-visit.ts";
 import { longTest } from "../doubles/effort.ts";
+import { controlOf } from "../doubles/mirror-journey.ts";
 import { type PacedGateway, startPacedGateway } from "../doubles/paced-gateway.ts";
 import { until } from "../doubles/until.ts";
 
@@ -130,7 +133,7 @@ t.test(
     const session = first.json<{ token: string }>().token;
     const again = await trade(url, code);
     t.equal(again.status, 401);
-    t.match(again.json<{ error: string }>().error, /used before.*→ keybearer open/);
+    t.match(again.json<Failure>(), { code: "code-over", error: /used before.*→ keybearer open/ });
     for (const shown of [token, code, "", `${session}x`, "kd_"]) {
       for (const path of DATA) {
         const { status } = await say(url, path, { headers: { authorization: `Bearer ${shown}` } });
@@ -366,6 +369,26 @@ t.test("the page of a tool gets its settings, tokens and sessions", async (t) =>
   t.match(sessions, [{ session: /^\d{4}-\d\d-\d\d\//, running: 0, stopped: false, unknown_cost: 0 }]);
   for (const tool of ["nobody", "__proto__", "a%2Fb"])
     t.equal((await get(`/api/tools/${tool}`)).status, 404, tool);
+});
+
+t.test("how long a tool's requests wait, and its model, are settings of the form", async (t) => {
+  const { paths } = await start(t);
+  const { get, post } = await visit(paths.socket);
+  const set = async (settings: Record<string, string>) => {
+    const planned = await post("/api/plan", { kind: "set", tool: "codex", settings });
+    return planned.json<PlanAnswer>();
+  };
+  const longer = await set({ "limits.wait": "30s" });
+  t.match(longer, { needs_digits: true }, "a request that waits is sent after all");
+  t.match(longer.diff.join("\n"), /^\+.*wait: 30s/m);
+  t.match(await set({ model: "priced" }), { needs_digits: true, what: "set model=priced of codex" });
+  const { digits } = await controlOf<Digits>(paths.socket, "POST", `/confirm/${longer.id}`, {});
+  t.equal((await post("/api/run", { id: longer.id, digits })).status, 200);
+  t.match((await get("/api/tools/codex")).json<ToolAnswer>().settings, { "limits.wait": "30s" });
+  t.match(await set({ "limits.wait": "10s" }), {
+    needs_digits: false,
+    undo: "keybearer tools set codex limits.wait=30s",
+  });
 });
 
 t.test("a tool is disabled and enabled, and no answer contains a key or hash", async (t) => {

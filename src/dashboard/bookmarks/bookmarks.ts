@@ -49,10 +49,12 @@ export class Bookmarks implements Browsers {
   }
 
   list(): BrowsersAnswer {
-    const read = readBrowsers(this.#deps.file);
-    const problem = this.#deps.problem() ?? (read.ok ? null : read);
-    const browsers = read.ok ? this.#inUse(read.browsers).map(withFingerprint) : [];
-    return { browsers, why: problem?.problem ?? null, next: problem?.next ?? null };
+    const { browsers, problem } = this.#read();
+    return {
+      browsers: browsers.map(withFingerprint),
+      why: problem?.problem ?? null,
+      next: problem?.next ?? null,
+    };
   }
 
   /** The fingerprint under which it would be remembered. Throws an HttpError if it cannot be. */
@@ -97,8 +99,7 @@ export class Bookmarks implements Browsers {
 
   /** The public keys of the browsers in the list; none if it cannot be read. */
   remembered(): ReadonlySet<string> {
-    const read = readBrowsers(this.#deps.file);
-    return new Set(read.ok ? this.#inUse(read.browsers).map((each) => each.public_key) : []);
+    return new Set(this.#read().browsers.map((each) => each.public_key));
   }
 
   /** The list decides: it can be removed or broken, and an entry gets too old, while sessions go on. */
@@ -154,11 +155,18 @@ export class Bookmarks implements Browsers {
 
   /** Throws an HttpError where bookmarks cannot be used. */
   #usable(): readonly StoredBrowser[] {
-    const problem = this.#deps.problem();
+    const { browsers, problem } = this.#read();
     if (problem !== null) throw new HttpError(409, problem);
+    return browsers;
+  }
+
+  /** @returns problem: why they cannot be used; null: they can */
+  #read(): { readonly browsers: readonly StoredBrowser[]; readonly problem: Problem | null } {
     const read = readBrowsers(this.#deps.file);
-    if (!read.ok) throw new HttpError(409, read);
-    return this.#inUse(read.browsers);
+    const problem = this.#deps.problem();
+    return read.ok
+      ? { browsers: this.#inUse(read.browsers), problem }
+      : { browsers: [], problem: problem ?? read };
   }
 
   #inUse(browsers: readonly StoredBrowser[]): readonly StoredBrowser[] {
