@@ -10,7 +10,7 @@ import { exportedRecord } from "../usage/reports/records.ts";
 import { readAction } from "./actions/action.ts";
 import type { PlanDeps } from "./actions/plan.ts";
 import { planAction } from "./actions/plan-action.ts";
-import type { Refusal, WaitingActions } from "./actions/waiting.ts";
+import type { WaitingActions } from "./actions/waiting.ts";
 import type { ChallengeAnswer, PlanAnswer, Proof, RecordAnswer, RunAnswer, SessionAnswer } from "./api.ts";
 import { readBill, readMirror } from "./bill.ts";
 import type { Bookmarks } from "./bookmarks/bookmarks.ts";
@@ -197,9 +197,7 @@ export class Api {
     const body = await readPost(req);
     if (!hasOnly(body, ["id", "digits"]) || !isText(body.id) || !isTextOrNull(body.digits))
       throw new HttpError(400, "send id, and digits (a text, or null)");
-    const taken = this.#waiting.take(body.id, bearerToken(req) ?? "", body.digits);
-    if (!taken.ok) throw refused(taken.refusal, taken.triesLeft);
-    const { plan, end } = taken;
+    const { plan, end } = this.#waiting.take(body.id, bearerToken(req) ?? "", body.digits);
     const { log } = this.#deps;
     try {
       const { note, token } = await plan.run();
@@ -223,25 +221,6 @@ export class Api {
     };
     const bookmarks = this.#bookmarks;
     return { paths, env, clock, controls: controls(), isSandbox, bookmarks, origin, refresh };
-  }
-}
-
-function refused(refusal: Refusal, triesLeft: number): HttpError {
-  switch (refusal) {
-    case "gone":
-      return failure(409, "action-gone", "this action waits no longer: ask for it again");
-    case "no-digits":
-      return failure(403, "digits-missing", `this needs six digits from a terminal → ${advice.confirm()}`);
-    case "wrong": {
-      const tries = `${triesLeft} more ${triesLeft === 1 ? "try" : "tries"}`;
-      return failure(403, "digits-wrong", `these are not the digits for this action; ${tries}`);
-    }
-    case "too-many":
-      return failure(
-        403,
-        "digits-wrong-thrice",
-        "the digits were wrong three times: ask for the action again",
-      );
   }
 }
 

@@ -355,8 +355,8 @@ t.test(
     const input = { name: id, body: null, peer: "", res: response as unknown as ServerResponse };
     ROUTES["GET /confirmed/:name"]?.({ confirmations: waiting } as unknown as Controls, input);
     response.emit("close");
-    t.match(waiting.take(id, "page", digits), { ok: false, refusal: "no-digits" });
-    t.match(waiting.take(id, "page", waiting.confirm(id)?.digits ?? ""), { ok: true });
+    t.throws(() => waiting.take(id, "page", digits), { code: "digits-missing" });
+    t.equal(waiting.take(id, "page", waiting.confirm(id)?.digits ?? "").plan, PLAN);
     t.end();
   },
 );

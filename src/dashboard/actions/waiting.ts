@@ -1,7 +1,9 @@
 import { randomBytes, randomInt, timingSafeEqual } from "node:crypto";
 import type { Confirmations, ConfirmedAction, Digits, WaitingAction } from "../../control/confirmation.ts";
+import { advice } from "../../core/advice.ts";
 import type { Clock } from "../../core/clock.ts";
 import { MINUTE_MS } from "../../core/units.ts";
+import { failure } from "../http.ts";
 import type { Plan } from "./plan.ts";
 
 /** How long a plan can be run, and how long the digits for it hold. */
@@ -23,13 +25,6 @@ interface Waiting {
   readonly ended: Promise<ConfirmedAction>;
   readonly end: (how: ConfirmedAction) => void;
 }
-
-/** Why a plan cannot be run now. */
-export type Refusal = "gone" | "no-digits" | "wrong" | "too-many";
-
-export type Taken =
-  | { readonly ok: true; readonly plan: Plan; readonly end: (how: ConfirmedAction) => void }
-  | { readonly ok: false; readonly refusal: Refusal; readonly triesLeft: number };
 
 /** The plans that pages were shown, until they are run. What widens needs the digits that `keybearer confirm` prints. */
 export class WaitingActions implements Confirmations {
@@ -58,17 +53,14 @@ export class WaitingActions implements Confirmations {
     return id;
   }
 
-  /** Takes a plan out to run it. It can be taken once. */
-  take(id: string, session: string, digits: string | null): Taken {
+  /** Takes a plan out to run it. It can be taken once. Throws an HttpError. */
+  take(id: string, session: string, digits: string | null): Pick<Waiting, "plan" | "end"> {
     const found = this.#find(id);
-    if (found === null || found.session !== session) return { ok: false, refusal: "gone", triesLeft: 0 };
-    if (found.plan.change === "widens") {
-      if (found.digits === null || digits === null)
-        return { ok: false, refusal: "no-digits", triesLeft: MAX_TRIES - found.tries };
-      if (!isSame(found.digits, digits)) return this.#countWrong(found);
-    }
+    if (found?.session !== session)
+      throw failure(409, "action-gone", "this action waits no longer: ask for it again");
+    if (found.plan.change === "widens") this.#checkDigits(found, digits);
     this.#remove(found);
-    return { ok: true, plan: found.plan, end: found.end };
+    return found;
   }
 
   waiting(): readonly WaitingAction[] {
@@ -105,11 +97,20 @@ export class WaitingActions implements Confirmations {
     return this.#waiting.find((each) => each.id === id) ?? null;
   }
 
-  #countWrong(found: Waiting): Taken {
+  #checkDigits(found: Waiting, digits: string | null): void {
+    if (found.digits === null || digits === null) {
+      const problem = "this needs six digits from a terminal";
+      throw failure(403, "digits-missing", { problem, next: advice.confirm() });
+    }
+    if (isSame(found.digits, digits)) return;
     found.tries += 1;
-    if (found.tries < MAX_TRIES) return { ok: false, refusal: "wrong", triesLeft: MAX_TRIES - found.tries };
+    const left = MAX_TRIES - found.tries;
+    if (left > 0) {
+      const problem = `these are not the digits for this action; ${left} more ${left === 1 ? "try" : "tries"}`;
+      throw failure(403, "digits-wrong", problem);
+    }
     this.#drop(found, "the digits were wrong three times");
-    return { ok: false, refusal: "too-many", triesLeft: 0 };
+    throw failure(403, "digits-wrong-thrice", "the digits were wrong three times: ask for the action again");
   }
 
   /** Somebody waits for how it ends, and perhaps no page asks for anything any more. */
