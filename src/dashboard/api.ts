@@ -1,3 +1,4 @@
+import type { Tool } from "../config/schema.ts";
 import type { SessionStatus } from "../control/session-status.ts";
 import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
@@ -10,6 +11,7 @@ import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
 import type { SelectedName } from "../usage/reports/names.ts";
 import type { ExportedRecord } from "../usage/reports/records.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
+import type { Done, Plan } from "./actions/plan.ts";
 
 /*
  * The dashboard's JSON, for the server and the page. Types only: the page is bundled, and must not contain server code.
@@ -66,7 +68,7 @@ export interface SessionAnswer {
 
 /**
  * GET /api/events: server-sent events, read with fetch because EventSource cannot send a header. Each event has one `data:`
- * line of JSON; comment lines come every 15 s. An open stream counts as use and keeps the port open, so a hidden page ends
+ * line of JSON, and one comes at least every 15 s. An open stream counts as use and keeps the port open, so a hidden page ends
  * its own.
  */
 export interface Events {
@@ -110,12 +112,8 @@ export interface ToolSession extends SessionStatus {
   readonly unknown_cost: number;
 }
 
-export interface Today extends TodayUsage {
-  /** What is usual by this time of day. */
-  readonly usual: TodayComparison["usual"];
-  /** What the month will have cost. */
-  readonly forecast: TodayComparison["forecast"];
-}
+/** With what is usual by this time of day, and what the month will have cost. */
+export type Today = TodayUsage & Pick<TodayComparison, "usual" | "forecast">;
 
 export type { DaySums };
 
@@ -136,10 +134,7 @@ export interface ToolsAnswer {
   readonly sandbox: boolean;
 }
 
-export interface ToolSettings extends ToolStatus {
-  readonly enabled: boolean;
-  /** For the settings that `use` shows; null: none is set. */
-  readonly model: string | null;
+export interface ToolSettings extends ToolStatus, Pick<Tool, "enabled" | "model"> {
   /** A description of its key's source; never the key. */
   readonly source: string;
   /** Its token may be in the URL: /t/<token>/… */
@@ -165,28 +160,15 @@ export interface ToolToken {
 }
 
 /** POST /api/plan with an Action (see actions/action.ts): what it would do. Nothing is changed yet. */
-export interface PlanAnswer {
+export interface PlanAnswer extends Pick<Plan, "what" | "diff" | "undo"> {
   /** For POST /api/run, once and within two minutes. */
   readonly id: string;
-  /** In English; the page has its own text for each kind of action. */
-  readonly what: string;
-  /** The lines of a unified diff of config.yaml; empty: it stays as it is. */
-  readonly diff: readonly string[];
-  /** The command that undoes it; null: nothing does. */
-  readonly undo: string | null;
   /** true: it gives tools or keys more than they have, so `keybearer confirm` in a terminal must agree. */
   readonly needs_digits: boolean;
 }
 
-/**
- * POST /api/run takes { id, digits }: as `keybearer confirm` printed them for this action; null: it needs none.
- */
-export interface RunAnswer {
-  readonly what: string;
-  readonly undo: string | null;
-  /** What is to be known beside that it was done; null: nothing. */
-  readonly note: string | null;
-}
+/** POST /api/run takes { id, digits }: as `keybearer confirm` printed them for this action; null: it needs none. */
+export type RunAnswer = Pick<Plan, "what" | "undo"> & Pick<Done, "note">;
 
 /** GET /api/models?tool=<name>: asks the gateway, which may take seconds. null: the tool is disabled. */
 export interface ModelsAnswer {
@@ -222,10 +204,7 @@ export interface MonthBill {
 
 export type KeysProblem = KeysAnswer["problems"][number];
 
-/**
- * Verdicts by the day of the console row, or of the record without one: matched, differs, pending, foreign_certain,
- * foreign_suspected, missing (only in our log) and other (never an alarm).
- */
+/** Verdicts by the day of the console row, or of the record without one. */
 export type MirrorDay = VerdictDay;
 
 /* GET /api/browsers answers BrowsersAnswer of control/browsers.ts. */
