@@ -11,7 +11,6 @@ import type { GatewayFirstByte } from "../usage/reports/gateways.ts";
 import type { SelectedName } from "../usage/reports/names.ts";
 import type { ExportedRecord } from "../usage/reports/records.ts";
 import type { TodayComparison } from "../usage/reports/today.ts";
-import type { Done, Plan } from "./actions/plan.ts";
 
 /*
  * The dashboard's JSON, for the server and the page. Types only: the page is bundled, and must not contain server code.
@@ -160,15 +159,26 @@ export interface ToolToken {
 }
 
 /** POST /api/plan with an Action (see actions/action.ts): what it would do. Nothing is changed yet. */
-export interface PlanAnswer extends Pick<Plan, "what" | "diff" | "undo"> {
+export interface PlanAnswer {
   /** For POST /api/run, once and within two minutes. */
   readonly id: string;
+  /** In English; the page has its own text for each kind of action. */
+  readonly what: string;
+  /** The lines of a unified diff of config.yaml; empty: it stays as it is. */
+  readonly diff: readonly string[];
+  /** The command that undoes it; null: nothing does. */
+  readonly undo: string | null;
   /** true: it gives tools or keys more than they have, so `keybearer confirm` in a terminal must agree. */
   readonly needs_digits: boolean;
 }
 
 /** POST /api/run takes { id, digits }: as `keybearer confirm` printed them for this action; null: it needs none. */
-export type RunAnswer = Pick<Plan, "what" | "undo"> & Pick<Done, "note">;
+export interface RunAnswer {
+  readonly what: string;
+  readonly undo: string | null;
+  /** What is to be known beside that it was done; null: nothing. */
+  readonly note: string | null;
+}
 
 /** GET /api/models?tool=<name>: asks the gateway, which may take seconds. null: the tool is disabled. */
 export interface ModelsAnswer {

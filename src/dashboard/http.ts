@@ -40,7 +40,7 @@ export function sendJson(req: IncomingMessage, res: ServerResponse, status: numb
 }
 
 /** A failure for which the page has a text of its own. */
-export function failure(status: number, code: FailureCode, problem: string | Problem): HttpError {
+export function codedError(status: number, code: FailureCode, problem: string | Problem): HttpError {
   return new HttpError(status, problem, code);
 }
 

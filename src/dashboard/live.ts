@@ -4,7 +4,7 @@ import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Events, Now, ShownRecord } from "./api.ts";
-import { failure, PAGE_HEADERS } from "./http.ts";
+import { codedError, PAGE_HEADERS } from "./http.ts";
 import type { NowView } from "./now.ts";
 
 const MAX_FOLLOWERS = 8;
@@ -46,7 +46,7 @@ export class LiveEvents {
   /** Writes events to the response until either side ends. */
   async follow(res: ServerResponse): Promise<void> {
     if (this.#followers.size >= MAX_FOLLOWERS) {
-      throw failure(
+      throw codedError(
         429,
         "too-many-pages",
         `${MAX_FOLLOWERS} pages are open already: close one of them, then try again`,

@@ -15,7 +15,7 @@ import type { ChallengeAnswer, PlanAnswer, Proof, RecordAnswer, RunAnswer, Sessi
 import { readBill, readMirror } from "./bill.ts";
 import type { Bookmarks } from "./bookmarks/bookmarks.ts";
 import type { DashboardDeps } from "./deps.ts";
-import { failure, readPost } from "./http.ts";
+import { codedError, readPost } from "./http.ts";
 import { LiveEvents } from "./live.ts";
 import { NowView } from "./now.ts";
 import type { Sessions } from "./sessions.ts";
@@ -89,7 +89,7 @@ export class Api {
     // checked, too: while the daemon restarts, its port is free, and a page may send its token to another program there.
     if ((await this.#deps.peers.of(req.socket)) !== "ours") {
       this.#logAttempt("the dashboard refused another user of this machine");
-      throw failure(
+      throw codedError(
         403,
         "other-user",
         "this connection belongs to another user of this machine. only the user that runs keybearer may use the dashboard",
@@ -101,7 +101,7 @@ export class Api {
     const cut = () => (req.method === "GET" || res.headersSent ? res.destroy() : undefined);
     const end = this.#sessions.begin(bearerToken(req) ?? "", cut);
     if (end === null)
-      throw failure(
+      throw codedError(
         401,
         "no-session",
         `this page has no session, or its session has ended → ${advice.open()}`,
@@ -159,15 +159,23 @@ export class Api {
       const token = this.#bookmarks.exchange(body, originOf(req));
       if (token !== null) return { token };
       this.#logAttempt("a browser's signature for the dashboard did not hold");
-      throw failure(401, "wrong-signature", `the signature of this browser does not hold → ${advice.open()}`);
+      throw codedError(
+        401,
+        "wrong-signature",
+        `the signature of this browser does not hold → ${advice.open()}`,
+      );
     }
     if (!hasOnly(body, ["code"]) || !isText(body.code)) throw new HttpError(400, "send the code");
     const token = this.#sessions.exchange(body.code);
     if (token !== null) return { token };
     this.#logAttempt("a browser sent the dashboard a wrong or expired code");
     throw this.#sessions.hasTooManyWrongCodes
-      ? failure(429, "too-many-codes", `too many wrong codes. wait a minute → ${advice.open()}`)
-      : failure(401, "code-over", `this code was used before, or is older than a minute → ${advice.open()}`);
+      ? codedError(429, "too-many-codes", `too many wrong codes. wait a minute → ${advice.open()}`)
+      : codedError(
+          401,
+          "code-over",
+          `this code was used before, or is older than a minute → ${advice.open()}`,
+        );
   }
 
   async #challenge(req: IncomingMessage): Promise<ChallengeAnswer> {

@@ -8,7 +8,7 @@ import { everythingIn, type UsageChart } from "../usage/reports/chart.ts";
 import { OUTCOMES, SELECTED_NAMES } from "../usage/reports/names.ts";
 import { type CsvPage, csvHead, exportedRecord, type Selection } from "../usage/reports/records.ts";
 import type { Bin, RecordAnswer, RecordsPage } from "./api.ts";
-import { failure, PAGE_HEADERS } from "./http.ts";
+import { codedError, PAGE_HEADERS } from "./http.ts";
 
 /* What the page asks of the usage log. A wrong query throws an HttpError. */
 
@@ -31,7 +31,7 @@ export class UsageQuestions {
 
   readonly ask: Ask = async (name, values, signal) => {
     if (this.#waiting >= MAX_WAITING)
-      throw failure(503, "too-many-questions", "too many requests are waiting. try again in a moment");
+      throw codedError(503, "too-many-questions", "too many requests are waiting. try again in a moment");
     this.#waiting += 1;
     try {
       return await this.#ask(name, values, signal);

@@ -19,7 +19,7 @@ import { type Failed, quoteForShell, withNext } from "../../core/display.ts";
 import { HttpError } from "../../core/errors.ts";
 import { makeToken } from "../../core/token.ts";
 import { freePlace, keychainThere, sourceText, tryKeychain } from "../../keys/stored-keys.ts";
-import { failure } from "../http.ts";
+import { codedError } from "../http.ts";
 import { call, type Plan, type PlanDeps, type Planned, type Planners } from "./plan.ts";
 
 /* Actions that edit config.yaml. A plan writes exactly the text whose difference the person saw. */
@@ -132,7 +132,7 @@ async function prepare(deps: PlanDeps, edit: (text: string) => EditResult | Fail
   // What a person sees is compared with what tools may do now.
   const problem = await refresh();
   if (problem !== null)
-    throw failure(
+    throw codedError(
       409,
       "config-not-in-force",
       `config.yaml is not in force, so nothing was changed: ${problem}`,

@@ -4,7 +4,7 @@ import { HttpError } from "../../core/errors.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { RotatableKey } from "../../lifecycle/renewal.ts";
 import { amountInWords } from "../../limits/format.ts";
-import { failure } from "../http.ts";
+import { codedError } from "../http.ts";
 import type { ActionOf } from "./action.ts";
 import { call, DONE, type Done, type PlanDeps, type Planners } from "./plan.ts";
 
@@ -93,7 +93,11 @@ export const DAEMON_ACTIONS: Planners<
     async run() {
       const { acknowledged } = await call<{ acknowledged: number | null }>(deps, "POST /ack", "", alarm);
       if (acknowledged === null)
-        throw failure(409, "rows-changed", "there are other rows than the page showed: look at them again");
+        throw codedError(
+          409,
+          "rows-changed",
+          "there are other rows than the page showed: look at them again",
+        );
       return DONE;
     },
   }),
@@ -106,14 +110,15 @@ export const DAEMON_ACTIONS: Planners<
   /** What is held is shown in place of a difference, and only that is trusted. */
   async trust(deps, { name }) {
     const held = await call<HeldTool[]>(deps, "GET /held/:name", name, null);
-    if (held.length === 0) throw failure(409, "nothing-held", `nothing of ${name} is held`);
+    if (held.length === 0) throw codedError(409, "nothing-held", `nothing of ${name} is held`);
     return {
       what: `trust the change of ${name}`,
       diff: held.flatMap(({ tool, what, from, to }) => [`${tool}: ${what}`, `- ${from}`, `+ ${to}`]),
       async run() {
         const { granted, problems } = await call<TrustAnswer>(deps, "POST /trust/:name", name, held);
         if (problems.length > 0) throw new HttpError(409, problems.join("; "));
-        if (granted.length === 0) throw failure(409, "nothing-held", `nothing of ${name} is held any more`);
+        if (granted.length === 0)
+          throw codedError(409, "nothing-held", `nothing of ${name} is held any more`);
         return DONE;
       },
     };

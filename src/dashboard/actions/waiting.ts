@@ -3,7 +3,7 @@ import type { Confirmations, ConfirmedAction, Digits, WaitingAction } from "../.
 import { advice } from "../../core/advice.ts";
 import type { Clock } from "../../core/clock.ts";
 import { MINUTE_MS } from "../../core/units.ts";
-import { failure } from "../http.ts";
+import { codedError } from "../http.ts";
 import type { Plan } from "./plan.ts";
 
 /** How long a plan can be run, and how long the digits for it hold. */
@@ -57,7 +57,7 @@ export class WaitingActions implements Confirmations {
   take(id: string, session: string, digits: string | null): Pick<Waiting, "plan" | "end"> {
     const found = this.#find(id);
     if (found?.session !== session)
-      throw failure(409, "action-gone", "this action waits no longer: ask for it again");
+      throw codedError(409, "action-gone", "this action waits no longer: ask for it again");
     if (found.plan.change === "widens") this.#checkDigits(found, digits);
     this.#remove(found);
     return found;
@@ -100,17 +100,21 @@ export class WaitingActions implements Confirmations {
   #checkDigits(found: Waiting, digits: string | null): void {
     if (found.digits === null || digits === null) {
       const problem = "this needs six digits from a terminal";
-      throw failure(403, "digits-missing", { problem, next: advice.confirm() });
+      throw codedError(403, "digits-missing", { problem, next: advice.confirm() });
     }
     if (isSame(found.digits, digits)) return;
     found.tries += 1;
     const left = MAX_TRIES - found.tries;
     if (left > 0) {
       const problem = `these are not the digits for this action; ${left} more ${left === 1 ? "try" : "tries"}`;
-      throw failure(403, "digits-wrong", problem);
+      throw codedError(403, "digits-wrong", problem);
     }
     this.#drop(found, "the digits were wrong three times");
-    throw failure(403, "digits-wrong-thrice", "the digits were wrong three times: ask for the action again");
+    throw codedError(
+      403,
+      "digits-wrong-thrice",
+      "the digits were wrong three times: ask for the action again",
+    );
   }
 
   /** Somebody waits for how it ends, and perhaps no page asks for anything any more. */

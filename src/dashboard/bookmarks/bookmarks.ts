@@ -9,7 +9,7 @@ import type { Logger } from "../../core/log.ts";
 import { Semaphore } from "../../core/semaphore.ts";
 import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import type { Proof } from "../api.ts";
-import { failure } from "../http.ts";
+import { codedError } from "../http.ts";
 import type { Sessions } from "../sessions.ts";
 import { readBrowsers, type StoredBrowser, writeBrowsers } from "./browser-file.ts";
 import { signedText } from "./signed-text.ts";
@@ -112,7 +112,7 @@ export class Bookmarks implements Browsers {
     const now = this.#deps.clock.elapsed();
     const recent = this.#asked.filter((at) => now - at < MINUTE_MS);
     if (recent.length >= MAX_CHALLENGES_PER_MINUTE)
-      throw failure(429, "too-many-challenges", `too many attempts. wait a minute → ${advice.open()}`);
+      throw codedError(429, "too-many-challenges", `too many attempts. wait a minute → ${advice.open()}`);
     this.#asked = [...recent, now];
     this.#find(publicKey, origin);
     for (const [text, { validUntil }] of this.#challenges)
@@ -145,7 +145,7 @@ export class Bookmarks implements Browsers {
   #find(publicKey: string, origin: string): StoredBrowser {
     const found = this.#usable().find((each) => each.public_key === publicKey && each.origin === origin);
     if (found === undefined)
-      throw failure(
+      throw codedError(
         404,
         "unknown-browser",
         `this browser is not remembered, or not any more → ${advice.open()}`,
