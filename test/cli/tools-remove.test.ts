@@ -167,7 +167,7 @@ t.test("the key that keybearer stored is deleted after a question, unless --keep
     const person = atScreen(t, home, ["tools", "remove", "codex"]);
     await person.says(/remove\s+codex\s+from\s[\s\S]*\[y\/N\]/);
     person.type("y\r");
-    await person.says(/delete\s+its\s+key\s+from\s[\s\S]*, too\?\s+\[y\/N\]/);
+    await person.says(/delete\s+its\s+key\s+from\s[\s\S]*,\s+too\?\s+\[y\/N\]/);
     person.type(answer);
     const { code, stdout } = await person.ended;
     t.equal(code, 0);
