@@ -27,7 +27,8 @@ export async function catchesUp(t: Test, scene: DashboardSetup, watch: Watch): P
   const rows = page.locator(".records tbody tr");
   await rows.first().waitFor();
   const before = await rows.count();
-  const requests = () => page.locator(".figures div", { hasText: "requests" }).locator("dd").innerText();
+  const requests = () =>
+    page.locator(".figures div", { hasText: "requests" }).locator("dd").first().innerText();
   const said = await requests();
 
   const words = "8 pages are open already: close one of them, then try again";

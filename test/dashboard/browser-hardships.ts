@@ -27,8 +27,10 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
   };
   for (const each of PAGES) {
     await show(page, each);
-    const text = await page.locator("body").innerText();
-    for (const part of wanted[each]) t.ok(text.includes(part), `${part} is on ${each}`);
+    const body = page.locator("body");
+    for (const part of wanted[each])
+      await until(`${part} is on ${each}`, async () => (await body.innerText()).includes(part));
+    const text = await body.innerText();
     t.notMatch(text, /(?![\t\n])[\p{Cc}\p{Bidi_Control}]/u, `nothing turns the words of ${each} around`);
     t.equal(await page.locator("body :is(img, script, iframe, object, embed, base, form)").count(), 0);
     t.equal(await page.evaluate("window.ran"), undefined);
@@ -47,8 +49,13 @@ export const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core
 /** Of any impact. `colours`: only the rules that depend on the theme. */
 export async function faultsOf(page: Page, colours = false): Promise<string[]> {
   const only = colours ? ", runOnly: { type: 'rule', values: ['color-contrast', 'link-in-text-block'] }" : "";
+  // What follows a size or a theme does so with the next frame.
   const { violations }: { violations: { id: string; impact: string; nodes: { html: string }[] }[] } =
-    await page.evaluate(`axe.run(document, { resultTypes: ['violations']${only} })`);
+    await page.evaluate(`(async () => {
+      for (let frame = 0; frame < 2; frame += 1)
+        await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+      return axe.run(document, { resultTypes: ['violations']${only} });
+    })()`);
   return violations.flatMap(({ id, impact, nodes }) => nodes.map(({ html }) => `${impact} ${id} ${html}`));
 }
 
@@ -92,6 +99,7 @@ async function isAccessibleIn(t: Test, scene: DashboardSetup, watch: Watch, loca
       );
       for (const colorScheme of schemesFor(locale, size)) {
         await page.emulateMedia({ colorScheme });
+        await page.locator(`html[data-theme=${colorScheme}]`).waitFor();
         const faults = await faultsOf(page, colorScheme === "dark");
         t.strictSame(faults, [], `${name}, ${locale}, ${size.width}, ${colorScheme}`);
       }
@@ -112,9 +120,8 @@ async function isAccessibleIn(t: Test, scene: DashboardSetup, watch: Watch, loca
   for (const size of [WIDE, NARROW]) {
     await page.setViewportSize(size);
     t.strictSame(await faultsOf(page), [], `one tool, ${locale}, ${size.width}`);
-    t.ok(
-      await page.evaluate("document.documentElement.scrollWidth <= innerWidth"),
-      `${size.width} is wide enough`,
+    await until(`${size.width} is wide enough`, () =>
+      page.evaluate("document.documentElement.scrollWidth <= innerWidth"),
     );
   }
   await page.locator("main button.plain").first().click();
@@ -208,6 +215,6 @@ export async function policyHolds(t: Test, scene: DashboardSetup): Promise<void>
     stopped.every((name) => watch.violations.some((line) => line.startsWith(`${name} `))),
   );
   t.equal(await page.evaluate("window.ran"), undefined);
-  t.ok(watch.complaints.length >= stopped.length, "and a page that does such things is heard");
+  await until("a page that does such things is heard", () => watch.complaints.length >= stopped.length);
   await page.context().close();
 }

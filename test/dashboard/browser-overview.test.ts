@@ -9,6 +9,7 @@ import { LONG } from "../doubles/effort.ts";
 import { freePort } from "../doubles/listen.ts";
 import { controlOf } from "../doubles/mirror-journey.ts";
 import { type PacedGateway, startPacedGateway } from "../doubles/paced-gateway.ts";
+import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 import { watchPages } from "../doubles/watched-page.ts";
 
@@ -24,7 +25,7 @@ interface Scene {
   readonly config: string;
   readonly page: Page;
   readonly card: (title: string) => Locator;
-  chat(tool: string, stream?: boolean): Promise<Response>;
+  chat(tool: string, stream?: boolean, model?: string): Promise<Response>;
   /** A call to a gateway that is not there. keybearer tries for some seconds, so it begins first; null: nobody asks for it. */
   readonly lost: Promise<Response> | null;
 }
@@ -58,11 +59,19 @@ t.test("what needs the person is a card with a button", { skip }, async (t) => {
     failing(t, scene),
   );
   await t.test("the figures and the chart are of what was called", (t) => figures(t, scene));
+  await t.test("the tools' table and a tool's page say what another model answered", (t) =>
+    answeredByAnother(t, scene),
+  );
 });
 
 async function startScene(t: Test): Promise<Scene> {
   const gateway = await startPacedGateway(t);
-  const tools = new Map(["capped", "lost", "writer", "moved"].map((name) => [name, freshToken()]));
+  const swapping = await startRawGateway(t, async (call) => {
+    await call.whole;
+    call.ok(JSON.stringify({ id: "chatcmpl-2", model: "small", choices: [], data: [] }));
+  });
+  const names = ["capped", "lost", "writer", "moved", "swapped"];
+  const tools = new Map(names.map((name) => [name, freshToken()]));
   const line = (name: string, at: string, more = "") =>
     `  ${name}: { gateway: ${at}, key: ${canaryKey()}, token: "${tools.get(name)?.hash}"${more} }`;
   const config = `listen: localhost:0
@@ -71,20 +80,22 @@ gateways:
   paced: { base_url: ${gateway.baseUrl} }
   closed: { base_url: "http://127.0.0.1:${await freePort()}/v1" }
   moving: { base_url: ${gateway.baseUrl} }
+  swapping: { base_url: ${swapping.baseUrl} }
 tools:
 ${line("capped", "paced", ", limits: { requests: 1/day }")}
 ${line("lost", "closed")}
 ${line("writer", "paced")}
 ${line("moved", "moving")}
+${line("swapped", "swapping")}
 prices: { priced: { input: 1, output: 2 } }
 `;
   const under = await startUnderTest(t, config);
   const { page } = await enter(t, under);
-  const chat = (tool: string, stream = false) =>
+  const chat = (tool: string, stream = false, model = "priced") =>
     fetch(`${under.url}/v1/chat/completions`, {
       method: "POST",
       headers: { authorization: `Bearer ${tools.get(tool)?.token}`, "content-type": "application/json" },
-      body: JSON.stringify({ model: "priced", stream, messages: [] }),
+      body: JSON.stringify({ model, stream, messages: [] }),
     });
   const lost = LONG ? chat("lost") : null;
   return {
@@ -104,7 +115,7 @@ async function enter(t: Test, under: DaemonUnderTest): Promise<{ page: Page; con
   const browser = await startBrowser(t, browserPath ?? "", { [host]: Number(port) });
   const page = await watchPages(browser).page({ viewport: { width: 1280, height: 900 } });
   await page.goto(`${url}#code=${code}`);
-  await page.locator(".link[data-state=live]").waitFor();
+  await page.locator(".top [data-state=live]").waitFor();
   return { page, context: page.context() };
 }
 
@@ -178,18 +189,32 @@ async function mistaken(t: Test, { under, page, card, config }: Scene): Promise<
 async function figures(t: Test, { page, chat, under }: Scene): Promise<void> {
   await (await chat("writer")).text();
   const ended = under.ended().reduce((sum, { requests }) => sum + requests, 0);
-  const figure = (name: string) => page.locator(".today > div", { hasText: name }).innerText();
+  const figure = (name: string) => page.locator(".today .figures > div", { hasText: name }).innerText();
   await until("the requests are counted", async () =>
     (await figure("requests today")).startsWith(`requests today\n${ended}\n`),
   );
   t.match(await figure("cost today"), /\$0\.0\d+.*\n+there is no earlier day/);
-  t.match(await figure("in flight"), /\n0/);
+  await until("none is in flight", async () => /\n0/.test(await figure("in flight")));
   await page.reload();
   const cost = page.locator(".last-day");
   await cost.getByRole("img", { name: "Cost of the last 24 hours, by tool" }).waitFor();
   await cost.locator("summary").click();
   t.match(await cost.locator("thead").innerText(), /writer/);
   t.match(await cost.locator("tbody tr").last().innerText(), /\$0\.0\d/);
+}
+
+async function answeredByAnother(t: Test, { page, chat }: Scene): Promise<void> {
+  for (const model of ["priced", "small", "priced"]) await (await chat("swapped", false, model)).text();
+  await page.getByRole("link", { name: "Tools", exact: true }).click();
+  const row = page.locator(".tool-list tbody tr", { hasText: "swapped" });
+  await row.getByText("2 of 3").waitFor();
+  const heads = await page.locator(".tool-list thead th").allInnerTexts();
+  t.equal(heads.at(-1)?.trim(), "answered by another model");
+  await row.getByRole("link", { name: "swapped" }).click();
+  const models = page.locator(".tool-models");
+  await models.getByText("2 of 3").waitFor();
+  t.match(await models.locator("tbody tr").allInnerTexts(), [/^priced\s+small\s+2$/]);
+  t.equal(await page.title(), "swapped · Tools · keybearer");
 }
 
 /** Types the six digits that `keybearer confirm` would print for the newest action. */

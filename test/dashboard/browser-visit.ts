@@ -11,23 +11,24 @@ import { until } from "../doubles/until.ts";
 /** What a person does on the dashboard on an ordinary day. */
 
 export const WIDE = { width: 1280, height: 900 };
-export const PAGES = ["overview", "usage", "tools", "bill"] as const;
+export const PAGES = ["overview", "usage", "tools", "bill", "events"] as const;
 export type PageName = (typeof PAGES)[number];
 
-/** What stands on each page once its answer is there. */
-const THERE: Readonly<Record<PageName, string>> = {
-  overview: ".refusals li, .refusals .empty",
-  usage: ".usage-name",
-  tools: ".tool-list tbody tr",
-  bill: ".bill-keys tbody tr",
+/** What stands on each page once its answers are there. */
+const THERE: Readonly<Record<PageName, readonly string[]>> = {
+  overview: [".refusals li, .refusals .empty"],
+  usage: [".usage-name", ".records tbody tr"],
+  tools: [".tool-list tbody tr"],
+  bill: [".bill-keys tbody tr", ".bill-month .body"],
+  events: [".events :is(li, .empty)"],
 };
 
 export async function show(page: Page, name: PageName): Promise<void> {
   await page.locator(`header nav a[href="#/${name}"]`).click();
-  await page.locator(THERE[name]).first().waitFor();
+  for (const part of THERE[name]) await page.locator(part).first().waitFor();
 }
 
-export const live = (page: Page) => page.locator(".link[data-state=live]").waitFor();
+export const live = (page: Page) => page.locator(".top [data-state=live]").waitFor();
 
 export function clientsOf({ tools, under }: DashboardSetup) {
   const base = `http://localhost:${under().daemon.port}`;
@@ -88,7 +89,7 @@ export async function arrives(
   await show(page, "overview");
   await page.getByText("0 requests in flight").waitFor();
   await gateway.getByText("reachable").waitFor();
-  const requests = page.locator(".today div", { hasText: "requests today" });
+  const requests = page.locator(".today .figures div", { hasText: "requests today" });
   await until("it is in today's sums", async () => /\n5(?:\n|$)/.test(await requests.innerText()));
 }
 
@@ -133,10 +134,10 @@ export async function filters(t: Test, page: Page): Promise<void> {
 }
 
 /** The figures and the list are about the same records. */
-export async function filtersByOutcome(t: Test, page: Page): Promise<void> {
+export async function filtersByOutcome(page: Page): Promise<void> {
   await show(page, "usage");
   const rows = page.locator(".records tbody tr");
-  const requests = page.locator(".figures div", { hasText: "requests" }).locator("dd");
+  const requests = page.locator(".usage-sums .figures div", { hasText: "requests" }).locator("dd").first();
   await page.getByRole("combobox", { name: "outcome" }).selectOption("complete");
   await page.getByRole("link", { name: "remove the filter complete" }).waitFor();
   await until("both have changed", async () => {
@@ -145,7 +146,7 @@ export async function filtersByOutcome(t: Test, page: Page): Promise<void> {
   });
   await page.getByRole("combobox", { name: "outcome" }).selectOption("interrupted");
   await page.getByText("No record matches.").waitFor();
-  t.equal(Number.parseInt(await requests.innerText(), 10), 0);
+  await until("the figures, too", async () => Number.parseInt(await requests.innerText(), 10) === 0);
   await page.getByRole("link", { name: "remove the filter interrupted" }).click();
   await until("all are back", async () => (await rows.count()) === 5);
 }
@@ -213,7 +214,7 @@ export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: 
 export async function showsTheBill(t: Test, page: Page): Promise<void> {
   await show(page, "bill");
   t.match(await page.locator(".bill-sentence").innerText(), /^\d+ of \d+ rows are yours/);
-  const first = page.locator("tbody[data-verdict]").first();
+  const first = page.locator(".bill-diff tbody tr").first();
   const text = await first.innerText();
   for (const part of ["foreign, certain", "did not pass here", STOLEN, "$0.02"])
     t.ok(text.includes(part), text);

@@ -55,8 +55,8 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
   );
   await t.test("the list, the tools and the mirror", inLong, async (t) => {
     await t.test("a name, a search and a bar filter the list", (t) => filters(t, page));
-    await t.test("the filter for how a request ended changes the list and its figures", (t) =>
-      filtersByOutcome(t, page),
+    await t.test("the filter for how a request ended changes the list and its figures", () =>
+      filtersByOutcome(page),
     );
     await t.test("a record opens with its times and ids", (t) => opensRecord(t, page));
     await t.test("a tool that is disabled here is refused in its own protocol", (t) =>

@@ -1,9 +1,8 @@
 import t from "tap";
 import type { MirrorDay } from "../../src/dashboard/api.ts";
-import { differing, factsOf, verdictInWords } from "../../src/dashboard/page/components/compared.ts";
+import { differing, factsOf, sidesOf, verdictInWords } from "../../src/dashboard/page/components/compared.ts";
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
 import { daysOf, linesOfDays } from "../../src/dashboard/page/pages/bill/days.ts";
-import { cellsOf } from "../../src/dashboard/page/pages/bill/diff-cells.ts";
 import { billOf, headlineOf, kindPrices, standingOf } from "../../src/dashboard/page/pages/bill/state.ts";
 import type {
   Alarm,
@@ -226,10 +225,10 @@ t.test("both sides are shown, without the fields that neither has", (t) => {
 });
 
 t.test("a missing side is not shown as zero", (t) => {
-  const foreign = cellsOf(pair(row({ input_tokens: null, billed_microdollars: null }), null), 0);
+  const foreign = sidesOf(pair(row({ input_tokens: null, billed_microdollars: null }), null), 0);
   t.equal(foreign.ours, null);
   t.match(foreign.theirs, { input: "?", money: "?", cache: "20", who: "…a1b2" });
-  t.equal(cellsOf(pair(null, record()), 0).theirs, null);
+  t.equal(sidesOf(pair(null, record()), 0).theirs, null);
   t.end();
 });
 

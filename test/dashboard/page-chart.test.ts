@@ -7,7 +7,6 @@ import {
   labeled,
   layersOf,
   MAX_COLORS,
-  paintedLayers,
   sum,
   topsOf,
 } from "../../src/dashboard/page/components/chart-layers.ts";
@@ -172,7 +171,7 @@ t.test("a name has the same color in any chart where no larger one has taken it"
 
 t.test("lines with colors of their own stay in their order, also a small part is seen", (t) => {
   const lines = [line("matched", 396, 100), line("foreign", 4, 0), line("differs", 0, 0)];
-  const layers = paintedLayers(lines, (name) => `--verdict-${name}`);
+  const layers = layersOf(lines.map((one) => ({ ...one, paint: `--verdict-${one.name}` })));
   t.same(
     layers.map(({ name, paint, total }) => [name, paint, total]),
     [

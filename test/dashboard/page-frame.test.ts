@@ -5,12 +5,10 @@ import type { LimitStatus } from "../../src/control/tool-status.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
 import type { ShownRecord } from "../../src/dashboard/api.ts";
 import { spanInWords, whenInWords } from "../../src/dashboard/page/format.ts";
-import { fullnessOf, limitName } from "../../src/dashboard/page/limit-amount.ts";
-import type { Client } from "../../src/dashboard/page/live/client.ts";
-import { createEventReader } from "../../src/dashboard/page/live/event-stream.ts";
-import { Failed } from "../../src/dashboard/page/live/failed.ts";
-import { Live } from "../../src/dashboard/page/live/live.ts";
-import { codeOf, createSession, type Store } from "../../src/dashboard/page/live/session.ts";
+import { fullnessOf, limitName } from "../../src/dashboard/page/limits.ts";
+import { type Client, Failed } from "../../src/dashboard/page/live/client.ts";
+import { createEventReader, Live } from "../../src/dashboard/page/live/live.ts";
+import { codeOf, createSession } from "../../src/dashboard/page/live/session.ts";
 import { EN } from "../../src/dashboard/page/messages/en.ts";
 import {
   chooseLanguage,
@@ -19,9 +17,9 @@ import {
   type MessageId,
 } from "../../src/dashboard/page/messages/messages.ts";
 import { ZH } from "../../src/dashboard/page/messages/zh.ts";
-import { refusalAdvice } from "../../src/dashboard/page/refusal-advice.ts";
-import { refusedGroups } from "../../src/dashboard/page/refused-groups.ts";
+import { refusalAdvice, refusedGroups } from "../../src/dashboard/page/refusals.ts";
 import { hrefOf, routeOf } from "../../src/dashboard/page/route.ts";
+import type { Store } from "../../src/dashboard/page/stored.ts";
 import { until } from "../doubles/until.ts";
 
 // These tests mostly wait, so they run side by side.
@@ -190,7 +188,7 @@ function portOf(
   good = "good",
 ): Client {
   return {
-    trade: async (code: string) => {
+    open: async ({ code }: { code: string }) => {
       if (code !== good) throw new Failed("session", "used", 401);
       return { token: "fresh", version: "1" };
     },
@@ -215,14 +213,14 @@ t.test("a browser without storage still holds a session", (t) => {
 t.test("without a code and a session, the page sends no request", async (t) => {
   const live = new Live({ client: portOf([]), session: createSession(storage), now: Date.now });
   await live.open(null);
-  t.same(live.state().link, { state: "no-session", why: "never", words: null });
+  t.same(live.state().link, { state: "no-session", kind: "never", problem: null });
 });
 
 t.test("a used code neither ends nor opens a session", async (t) => {
   const session = createSession(storage);
   const live = new Live({ client: portOf([]), session, now: Date.now });
   await live.open("used");
-  t.same(live.state().link, { state: "no-session", why: "code-refused", words: null });
+  t.same(live.state().link, { state: "no-session", kind: "code-refused", problem: null });
   session.keep("held");
   const other = new Live({ client: portOf([saying(NOW_EVENT)]), session, now: Date.now });
   await other.open("used");
@@ -248,7 +246,7 @@ t.test("the page follows again after the daemon was gone, and stops when the ses
   await until("the session is over", () => live.state().link.state === "no-session");
   t.same(states, ["live", "gone", "live", "gone", "no-session"]);
   t.same(heard, ["r1"]);
-  t.same(live.state().link, { state: "no-session", why: "over", words: null });
+  t.same(live.state().link, { state: "no-session", kind: "over", problem: null });
   t.equal(session.token(), null, "a token that is good for nothing is not kept");
   t.match(live.state().now, { at: 1 }, "the last that was heard stays");
 });
@@ -272,16 +270,16 @@ t.test("a refusal is shown in the daemon's words, and the request is repeated", 
   live.subscribe(() => links.push(live.state().link));
   await live.open(null);
   await until("it is let in", () => live.state().link.state === "live");
-  t.same(links, [{ state: "refused", words: full }, { state: "live" }], "the daemon is not shown as gone");
+  t.same(links, [{ state: "refused", problem: full }, { state: "live" }], "the daemon is not shown as gone");
   live.sessionOver();
 });
 
 t.test("a code that is refused for another reason is shown with the reason", async (t) => {
-  const words = "another user of this machine cannot look here";
-  const client = { trade: () => Promise.reject(new Failed("refused", words, 403)) } as unknown as Client;
+  const problem = "another user of this machine cannot look here";
+  const client = { open: () => Promise.reject(new Failed("refused", problem, 403)) } as unknown as Client;
   const live = new Live({ client, session: createSession(storage), now: Date.now });
   await live.open("good");
-  t.same(live.state().link, { state: "no-session", why: "code-refused", words });
+  t.same(live.state().link, { state: "no-session", kind: "code-refused", problem });
 });
 
 t.test("after a gap in the stream, every request is repeated", async (t) => {
@@ -335,11 +333,11 @@ t.test("repeated requests are sent only while the page is visible and the daemon
   t.equal(asked, 0, "not before it is live");
   await live.open(null);
   await until("it is asked", () => asked > 2);
-  live.look(false);
+  live.setVisible(false);
   const seen = asked;
   await someRounds();
   t.equal(asked, seen, "not in a hidden tab");
-  live.look(true);
+  live.setVisible(true);
   await until("it is asked again", () => asked > seen);
   live.sessionOver();
   const last = asked;

@@ -1,7 +1,8 @@
 import t from "tap";
 import type { LimitStatus } from "../../src/control/tool-status.ts";
 import { type Sortable, sortRows } from "../../src/dashboard/page/components/sort-rows.ts";
-import { fullest, readAmount } from "../../src/dashboard/page/limit-amount.ts";
+import { readAmount } from "../../src/dashboard/page/form.ts";
+import { fullest } from "../../src/dashboard/page/limits.ts";
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
 import { createForm, giveForm, settingsForm, tokenForm } from "../../src/dashboard/page/pages/tools/forms.ts";
 
@@ -88,7 +89,7 @@ t.test("what is given begins with what the last refused request needed", (t) => 
   const form = giveForm({ name: "codex", limits }, en);
   const [limit, amount] = form.fields({});
   t.same(
-    limit?.choices?.map(({ value }) => value),
+    limit?.choices?.map(([value]) => value),
     ["spend", "requests"],
   );
   t.equal(amount?.initial, "1.23");
@@ -115,7 +116,7 @@ t.test("a key that no console can make is entered in a terminal", (t) => {
     form
       .fields(typed)
       .find(({ name }) => name === field)
-      ?.choices?.map(({ value }) => value);
+      ?.choices?.map(([value]) => value);
   t.same(choices({}, "key"), ["console", "terminal"]);
   t.same(choices({ gateway: "side" }, "key"), ["terminal"]);
   t.same(choices({}, "group"), ["", "coding"]);

@@ -28,7 +28,7 @@ import {
   outcomeInWords,
   outcomeOf,
 } from "../../src/dashboard/page/pages/usage/words.ts";
-import { causeMessage } from "../../src/dashboard/page/refusal-advice.ts";
+import { causeMessage } from "../../src/dashboard/page/refusals.ts";
 import { record } from "../doubles/records.ts";
 
 const HOUR = 3_600_000;

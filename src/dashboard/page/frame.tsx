@@ -1,11 +1,14 @@
 import { createContext } from "preact";
-import { useContext } from "preact/hooks";
-import type { Client } from "./live/client.ts";
+import { useContext, useEffect, useState } from "preact/hooks";
+import type { Action } from "../actions/action.ts";
+import type { Now } from "../api.ts";
+import type { ActionForm } from "./form.ts";
+import { type Client, Failed, messageOf } from "./live/client.ts";
 import type { Live, LiveState } from "./live/live.ts";
 import type { Language, Translate } from "./messages/messages.ts";
 
-/** What every part of the page may use. */
-export interface Frame {
+/** What the page is made with. */
+export interface Parts {
   readonly t: Translate;
   readonly language: Language;
   readonly client: Client;
@@ -14,9 +17,18 @@ export interface Frame {
   readonly clock: () => number;
 }
 
+/** What every part of the page may use. */
+export interface Frame extends Parts {
+  /** Asks what is still to be asked, shows what the action would do, and does it once the person agrees. */
+  readonly act: (asked: Action | ActionForm, onDone?: () => void) => void;
+}
+
+/** There is something to show: the last that was heard. */
+export type ShownState = LiveState & { readonly now: Now };
+
 /** What a page gets beside the frame. */
 export interface PageProps {
-  readonly state: LiveState;
+  readonly state: ShownState;
   readonly query: URLSearchParams;
   /** replace: adds no entry to the history. */
   readonly setQuery: (query: URLSearchParams, how?: "push" | "replace") => void;
@@ -28,4 +40,39 @@ export function useFrame(): Frame {
   const frame = useContext(FrameContext);
   if (frame === null) throw new Error("a part of the page is used outside of it");
   return frame;
+}
+
+/** The time, for what grows old while one looks at it. */
+export function useTime(everyMs = 10_000): number {
+  const { clock } = useFrame();
+  const [time, setTime] = useState(clock);
+  useEffect(() => {
+    const timer = setInterval(() => setTime(clock()), everyMs);
+    return () => clearInterval(timer);
+  }, [clock, everyMs]);
+  return time;
+}
+
+/** Returns the problem as the page shows it. A session that is over ends for the whole page. */
+export function useProblem(): (error: unknown) => string {
+  const { live, t } = useFrame();
+  return (error) => {
+    const kind = error instanceof Failed ? error.kind : null;
+    if (kind === "session") live.sessionOver();
+    return kind === "gone" ? t("frame.link.gone") : messageOf(error);
+  };
+}
+
+/** Reads an element when it is there, and when its size or that of what is in it changes. */
+export function useResize(
+  place: { readonly current: HTMLElement | null },
+  read: (element: HTMLElement) => void,
+): void {
+  useEffect(() => {
+    const element = place.current;
+    if (element === null) return;
+    const watch = new ResizeObserver(() => read(element));
+    for (const each of [element, ...element.children]) watch.observe(each);
+    return () => watch.disconnect();
+  }, []);
 }

@@ -2,11 +2,11 @@ import { render } from "preact";
 import { App } from "./app.tsx";
 import { escapeControlChars } from "./escape-control-chars.ts";
 import { openByBookmark } from "./live/browser-key.ts";
-import { createClient } from "./live/client.ts";
+import { Client } from "./live/client.ts";
 import { Live } from "./live/live.ts";
 import { codeOf, createSession } from "./live/session.ts";
 import { createTranslate } from "./messages/messages.ts";
-import { applyTheme, readLanguage } from "./settings.ts";
+import { applyTheme, readLanguage } from "./preferences.ts";
 
 /** The page's beginning: the one file that acts when it is loaded. */
 function start(root: HTMLElement): void {
@@ -15,7 +15,7 @@ function start(root: HTMLElement): void {
   const language = readLanguage();
   document.documentElement.lang = language;
   const session = createSession(() => sessionStorage);
-  const client = createClient(session);
+  const client = new Client(session);
   const live = new Live({ client, session, now: clock });
   // The code must not stay in the address or in the history, used or not.
   const takeCode = () => {
@@ -25,18 +25,18 @@ function start(root: HTMLElement): void {
   };
   const begin = async () => {
     const code = takeCode();
-    const said = code === null && session.token() === null ? await openByBookmark(client, session) : null;
-    await live.open(code, said);
+    const isNew = code === null && session.token() === null;
+    await live.open(code, isNew ? await openByBookmark(client, session) : null);
   };
   void begin();
   const goOn = async () => {
-    const said = await openByBookmark(client, session);
-    if (session.token() !== null || said !== null) await live.open(null, said);
+    const problem = await openByBookmark(client, session);
+    if (session.token() !== null || problem !== null) await live.open(null, problem);
   };
   // Once: a tab that the browser has restored has the token of a session that is over.
   const unsubscribe = live.subscribe(() => {
     const { link } = live.state();
-    if (link.state !== "no-session" || link.why !== "over") return;
+    if (link.state !== "no-session" || link.kind !== "over") return;
     unsubscribe();
     void goOn();
   });
@@ -44,12 +44,14 @@ function start(root: HTMLElement): void {
     const code = takeCode();
     if (code !== null) void live.open(code);
   });
-  document.addEventListener("visibilitychange", () => live.look(document.visibilityState === "visible"));
+  document.addEventListener("visibilitychange", () =>
+    live.setVisible(document.visibilityState === "visible"),
+  );
   // Opened in a tab behind this one.
-  if (document.visibilityState === "hidden") live.look(false);
+  if (document.visibilityState === "hidden") live.setVisible(false);
   root.textContent = "";
   escapeControlChars();
-  render(<App frame={{ t: createTranslate(language), language, client, live, clock }} />, root);
+  render(<App parts={{ t: createTranslate(language), language, client, live, clock }} />, root);
 }
 
 const root = document.getElementById("page");

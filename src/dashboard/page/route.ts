@@ -16,3 +16,7 @@ export function hrefOf(page: PageName, query?: URLSearchParams): string {
   const text = query?.toString() ?? "";
   return text === "" ? `#/${page}` : `#/${page}?${text}`;
 }
+
+export function hrefOfTool(tool: string): string {
+  return hrefOf("tools", new URLSearchParams({ tool }));
+}

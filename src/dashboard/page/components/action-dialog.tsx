@@ -1,17 +1,36 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useId, useState } from "preact/hooks";
 import { advice } from "../../../core/advice.ts";
 import type { Action } from "../../actions/action.ts";
 import type { PlanAnswer, RunAnswer } from "../../api.ts";
-import { titleOf } from "../act.ts";
-import { type ActionForm, isForm, type Values } from "../action-form.ts";
-import { useFrame } from "../frame.tsx";
-import { Failed, wordsOf } from "../live/failed.ts";
-import { Command } from "./copy.tsx";
-import { Dialog } from "./dialog.tsx";
-import { Form, type FormProblem } from "./form.tsx";
-import { Text } from "./text.tsx";
+import { type ActionForm, isForm, type Values } from "../form.ts";
+import { useFrame, useProblem } from "../frame.tsx";
+import { moreInWords } from "../limits.ts";
+import { Failed } from "../live/client.ts";
+import type { Translate } from "../messages/messages.ts";
+import { Dialog, Form, type FormProblem } from "./dialog.tsx";
+import { Command, Text } from "./text.tsx";
 
-interface ActionDialogProps {
+interface ActionButtonProps {
+  readonly action: Action | ActionForm;
+  readonly look?: "plain" | "plain danger" | "primary";
+  /** What it acts on, for who does not see what it stands beside. */
+  readonly what?: string;
+  readonly children: ComponentChildren;
+}
+
+/** Opens the dialog of an action. */
+export function ActionButton({ action, look = "plain", what, children }: ActionButtonProps) {
+  const { act } = useFrame();
+  return (
+    <button type="button" class={look} onClick={() => act(action)}>
+      {children}
+      {what === undefined ? null : <span class="visually-hidden"> {what}</span>}
+    </button>
+  );
+}
+
+export interface ActionDialogProps {
   readonly asked: Action | ActionForm;
   readonly onDone: () => void;
   readonly onClose: () => void;
@@ -24,16 +43,12 @@ type Step =
 
 /** Shows what an action would change, asks for the digits where it needs them, and says how to undo it. */
 export function ActionDialog({ asked, onDone, onClose }: ActionDialogProps) {
-  const { t, client, live } = useFrame();
+  const { t, client } = useFrame();
+  const problemOf = useProblem();
   const form = isForm(asked) ? asked : null;
   const [action, setAction] = useState(isForm(asked) ? null : asked);
   const [step, setStep] = useState<Step>({ name: form === null ? "planning" : "filling" });
   const [problem, setProblem] = useState<string | null>(null);
-  const explain = (error: unknown) => {
-    if (error instanceof Failed && error.kind === "session") live.sessionOver();
-    const isGone = error instanceof Failed && error.kind === "gone";
-    setProblem(isGone ? t("frame.gone.short") : wordsOf(error));
-  };
   const plan = async (wanted: Action) => {
     setProblem(null);
     setStep({ name: "planning" });
@@ -43,7 +58,7 @@ export function ActionDialog({ asked, onDone, onClose }: ActionDialogProps) {
       setStep({ name: "asking", plan, busy: false });
     } catch (error) {
       setStep({ name: form === null ? "failed" : "filling" });
-      explain(error);
+      setProblem(problemOf(error));
     }
   };
   useEffect(() => {
@@ -61,7 +76,7 @@ export function ActionDialog({ asked, onDone, onClose }: ActionDialogProps) {
       setStep({ name: "done", ran: await client.run(plan.id, digits) });
       onDone();
     } catch (error) {
-      explain(error);
+      setProblem(problemOf(error));
       // 403: other digits may do. Otherwise this plan is used up.
       const isOpen = error instanceof Failed && error.status === 403;
       setStep(isOpen ? { name: "asking", plan, busy: false } : { name: "failed" });
@@ -75,7 +90,7 @@ export function ActionDialog({ asked, onDone, onClose }: ActionDialogProps) {
         <Form
           fields={form.fields}
           command={form.command}
-          problem={problem === null ? null : problemOf(problem)}
+          problem={problem === null ? null : besideField(problem)}
           busy={step.name === "planning"}
           onSubmit={submit}
         />
@@ -85,7 +100,12 @@ export function ActionDialog({ asked, onDone, onClose }: ActionDialogProps) {
         <Asked plan={step.plan} busy={step.busy} onRun={(digits) => void run(step.plan, digits)} />
       ) : null}
       {step.name === "done" ? (
-        <DoneText ran={step.ran} hasToken={action?.kind === "token" || action?.kind === "create"} />
+        <div class="stack" role="status">
+          <p>{t("act.done")}</p>
+          {step.ran.note === null ? null : <p>{step.ran.note}</p>}
+          {action?.kind === "token" || action?.kind === "create" ? <Text id="act.token.printed" /> : null}
+          {step.ran.undo === null ? null : <Undo command={step.ran.undo} />}
+        </div>
       ) : null}
       {problem === null || isFilling ? null : (
         <p class="wrong" role="alert">
@@ -103,11 +123,23 @@ export function ActionDialog({ asked, onDone, onClose }: ActionDialogProps) {
   );
 }
 
+/** What an action does. */
+function titleOf(action: Action, t: Translate): string {
+  const names = Object.entries(action).filter(([, value]) => typeof value === "string");
+  const values: Record<string, string | number> = Object.fromEntries(names);
+  if ("amount" in action) values.amount = moreInWords(action.limit, action.amount, t);
+  if ("alarm" in action) {
+    values.key = action.alarm.key ?? "";
+    values.n = action.alarm.count ?? 0;
+  }
+  return t(`act.${action.kind}`, values);
+}
+
 /** `tools.codex.limits.spend: …` is said beside the field limits.spend. */
-function problemOf(problem: string): FormProblem {
+function besideField(problem: string): FormProblem {
   const [, field = null, text = problem] =
     /^tools\.(?:[\w-]+|".*?")\.([a-z_]+(?:\.[a-z_]+)*)[^:]*: (.*)$/s.exec(problem) ?? [];
-  return { field, text: field === null ? problem : text };
+  return { field, text };
 }
 
 interface AskedProps {
@@ -129,13 +161,7 @@ function Asked({ plan: { diff, needs_digits: needsDigits, undo }, busy, onRun }:
       }}
     >
       {diff.length === 0 ? <p>{t("act.no-diff")}</p> : <Diff lines={diff} />}
-      {undo === null ? (
-        <p class="muted">{t("act.no-undo")}</p>
-      ) : (
-        <p>
-          {t("act.undo")} <Command text={undo} />
-        </p>
-      )}
+      {undo === null ? <p class="muted">{t("act.no-undo")}</p> : <Undo command={undo} />}
       {needsDigits ? (
         <>
           <p>
@@ -165,6 +191,15 @@ function Asked({ plan: { diff, needs_digits: needsDigits, undo }, busy, onRun }:
   );
 }
 
+function Undo({ command }: { readonly command: string }) {
+  const { t } = useFrame();
+  return (
+    <p>
+      {t("act.undo")} <Command text={command} />
+    </p>
+  );
+}
+
 /** The lines of a unified diff; what begins with + or - is also marked by color. */
 function Diff({ lines }: { readonly lines: readonly string[] }) {
   return (
@@ -175,30 +210,5 @@ function Diff({ lines }: { readonly lines: readonly string[] }) {
         </span>
       ))}
     </pre>
-  );
-}
-
-interface DoneTextProps {
-  readonly ran: RunAnswer;
-  readonly hasToken: boolean;
-}
-
-function DoneText({ ran: { undo, note }, hasToken }: DoneTextProps) {
-  const { t } = useFrame();
-  return (
-    <div class="stack" role="status">
-      <p>{t("act.done")}</p>
-      {note === null ? null : <p>{note}</p>}
-      {hasToken ? (
-        <p>
-          <Text id="act.token.printed" />
-        </p>
-      ) : null}
-      {undo === null ? null : (
-        <p>
-          {t("act.undo")} <Command text={undo} />
-        </p>
-      )}
-    </div>
   );
 }

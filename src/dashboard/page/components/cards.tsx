@@ -1,45 +1,55 @@
 import type { ComponentChildren } from "preact";
 import type { ConfigProblem } from "../../../config/problems.ts";
-import type { GatewayStatus, UsageStatus } from "../../../control/status.ts";
+import type { UsageStatus } from "../../../control/status.ts";
 import type { LimitStatus, ToolStatus } from "../../../control/tool-status.ts";
 import { advice } from "../../../core/advice.ts";
-import { dollars, exact } from "../../../core/units.ts";
+import { DAY_MS, dollars, exact } from "../../../core/units.ts";
 import type { Kind } from "../../../limits/counters.ts";
-import { amountInWords, isUsedUp } from "../../../limits/format.ts";
+import { isUsedUp } from "../../../limits/format.ts";
 import type { Alarm, ConsoleStatus } from "../../../mirror/report/shape.ts";
 import type { Now } from "../../api.ts";
 import { spanInWords, timeInWords, whenInWords } from "../format.ts";
-import { useFrame } from "../frame.tsx";
+import { useFrame, useTime } from "../frame.tsx";
+import { moreInWords } from "../limits.ts";
 import type { Translate } from "../messages/messages.ts";
-import { hrefOf } from "../route.ts";
-import { useTime } from "../use-time.ts";
-import { ActionButton } from "./action-button.tsx";
-import { Command, NextStep } from "./copy.tsx";
-import { Gauge } from "./gauge.tsx";
+import { causeMessage } from "../refusals.ts";
+import { hrefOf, hrefOfTool } from "../route.ts";
+import { ActionButton } from "./action-dialog.tsx";
+import { Gauges } from "./gauge.tsx";
+import { Fold } from "./panel.tsx";
+import { Command, NextStep } from "./text.tsx";
 
 /** Something that needs the person. */
 interface Card {
   readonly id: string;
   readonly kind: "bad" | "warn";
   readonly title: string;
-  /** What happened, and what to press or to type. */
-  readonly body: ComponentChildren;
+  /** What happened. null: nothing to say. */
+  readonly lines?: readonly (string | null)[];
+  readonly body?: ComponentChildren;
+  /** What to type, as the daemon says it. */
+  readonly next?: string | null;
+  /** What to press. */
+  readonly actions?: ComponentChildren;
 }
 
 /** What needs the person, the worst first. */
 export function Cards({ now }: { readonly now: Now }) {
   const { t } = useFrame();
-  const cards = cardsFor(now, useTime(10_000), t);
+  const cards = cardsFor(now, useTime(), t);
   if (cards.length === 0) return null;
   return (
-    <section class="cards" aria-label={t("card.region")}>
-      {cards.map(({ id, kind, title, body }) => (
-        <article key={id} class="card" data-kind={kind}>
+    <section class="stack" aria-label={t("card.region")}>
+      {cards.map(({ id, kind, title, lines = [], body, next = null, actions }) => (
+        <article key={id} class="box card stack" data-kind={kind}>
           {/* Only the title is an alert: what counts up below it would be read out again and again. */}
           <div role="alert">
             <h2>{title}</h2>
           </div>
+          {lines.map((line) => (line === null ? null : <p key={line}>{line}</p>))}
           {body}
+          <NextStep text={next} />
+          {actions === undefined ? null : <p class="row">{actions}</p>}
         </article>
       ))}
     </section>
@@ -47,14 +57,13 @@ export function Cards({ now }: { readonly now: Now }) {
 }
 
 /** The same in one line, for pages about something else. */
-export function CardsLine({ now }: { readonly now: Now | null }) {
+export function CardsLine({ now }: { readonly now: Now }) {
   const { t } = useFrame();
-  const time = useTime(10_000);
-  const cards = now === null ? [] : cardsFor(now, time, t);
+  const cards = cardsFor(now, useTime(), t);
   const [first] = cards;
   if (first === undefined) return null;
   return (
-    <section class="card cards-line" data-kind={first.kind} aria-label={t("card.region")}>
+    <section class="box card row cards-line" data-kind={first.kind} aria-label={t("card.region")}>
       <p role="alert">{cards.map(({ title }) => title).join(" · ")}</p>
       <a href={hrefOf("overview")}>{t("card.more")}</a>
     </section>
@@ -62,31 +71,68 @@ export function CardsLine({ now }: { readonly now: Now | null }) {
 }
 
 function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
-  const { tools, consoles, problems } = status;
+  const { tools, consoles, gateways, problems, config, usage, notify } = status;
   const alarms = consoles.flatMap((console) => console.alarms);
   const consoleOf = (tool: ToolStatus) => consoles.find(({ gateway }) => gateway === tool.gateway) ?? null;
   const inState = (state: ToolStatus["state"]) => tools.filter((tool) => tool.state === state);
   const errors = problems.filter(({ severity }) => severity === "error");
   const warnings = problems.filter(({ severity }) => severity === "warning");
-  const isNotifyHeld = status.notify.channels.some(({ state }) => state === "held");
+  const failing = gateways.filter(({ state }) => state === "failing");
+  const heldConsoles = consoles.filter(({ state }) => state === "needs-trust");
+  const isNotifyHeld = notify.channels.some(({ state }) => state === "held");
+  const errorsCard: Card = {
+    id: "config",
+    kind: "bad",
+    title: t("card.config.title"),
+    body: (
+      <>
+        <ProblemLines file={config.path} problems={errors} />
+        <p>
+          {t("card.config.text")} <Command text={advice.check()} />
+        </p>
+      </>
+    ),
+  };
+  const warningsCard: Card = {
+    id: "warnings",
+    kind: "warn",
+    title: t("card.config.warnings", { n: warnings.length }),
+    body: (
+      <Fold title={t("card.config.show")}>
+        {() => <ProblemLines file={config.path} problems={warnings} />}
+      </Fold>
+    ),
+  };
   return [
     ...alarms.filter(({ certain }) => certain).map((alarm) => alarmCard(alarm, time, t)),
-    ...(status.usage.state === "ok" ? [] : [logCard(status.usage, time, t)]),
+    ...(usage.state === "ok" ? [] : [logCard(usage, time, t)]),
     ...inState("key-refused").map((tool) => refusedCard(tool, consoleOf(tool), time, t)),
-    ...status.gateways
-      .filter(({ state }) => state === "failing")
-      .map((gateway) => gatewayCard(gateway, time, t)),
-    ...(errors.length === 0 ? [] : [configCard(status.config.path, errors, t)]),
-    ...inState("key-unavailable").map((tool) => unreadableCard(tool, t)),
+    ...failing.map(({ name, since, failures, why, next }): Card => {
+      const values = {
+        time: timeInWords(since ?? time, time),
+        n: exact(failures),
+        problem: why ?? t("frame.unknown"),
+      };
+      return {
+        id: `gateway ${name}`,
+        kind: "bad",
+        title: t("card.gateway.title", { gateway: name }),
+        lines: [t("card.gateway.text", values)],
+        next,
+      };
+    }),
+    ...(errors.length === 0 ? [] : [errorsCard]),
+    ...inState("key-unavailable").map(({ name, why, next }): Card => {
+      const title = t("card.unreadable.title", { tool: name });
+      return { id: `unreadable ${name}`, kind: "bad", title, lines: [why], next };
+    }),
     ...inState("needs-trust").map(({ name, why }) => heldCard(name, why, t)),
-    ...consoles
-      .filter(({ state }) => state === "needs-trust")
-      .map(({ gateway, why }) => heldCard(gateway, why, t)),
+    ...heldConsoles.map(({ gateway, why }) => heldCard(gateway, why, t)),
     ...(isNotifyHeld ? [heldCard("notify", null, t)] : []),
     ...inState("at-limit").map((tool) => limitCard(tool, time, t)),
     ...alarms.filter(({ certain }) => !certain).map((alarm) => alarmCard(alarm, time, t)),
     ...tools.flatMap((tool) => expiryCards(tool, consoleOf(tool), time, t)),
-    ...(warnings.length === 0 ? [] : [warningsCard(status.config.path, warnings, t)]),
+    ...(warnings.length === 0 ? [] : [warningsCard]),
   ];
 }
 
@@ -94,44 +140,33 @@ function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
 function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
   const { gateway, key, certain, tools, models, ips, count, last_at, reason } = alarm;
   const level = certain ? "alarm" : "suspected";
-  const facts = [
-    t("card.alarm.facts", {
-      n: count,
-      key,
-      money: dollars(alarm.billed_microdollars),
-      first: timeInWords(alarm.first_at, time),
-      last: timeInWords(last_at, time),
-    }),
-    ...(models.length === 0 ? [] : [t("card.alarm.models", { n: models.length, models: models.join(", ") })]),
-    ...(ips.length === 0 ? [] : [t("card.alarm.ips", { ips: ips.join(", ") })]),
-  ];
-  const title =
-    tools.length === 0
-      ? t(`card.${level}.title.key`, { key })
-      : t(`card.${level}.title`, { tools: tools.join(", ") });
+  const money = dollars(alarm.billed_microdollars);
+  const first = timeInWords(alarm.first_at, time);
+  const facts = [t("card.alarm.facts", { n: count, key, money, first, last: timeInWords(last_at, time) })];
+  if (models.length > 0) facts.push(t("card.alarm.models", { n: models.length, models: models.join(", ") }));
+  if (ips.length > 0) facts.push(t("card.alarm.ips", { ips: ips.join(", ") }));
   return {
     id: `${level} ${gateway} ${key}`,
     kind: certain ? "bad" : "warn",
-    title,
-    body: (
+    title:
+      tools.length === 0
+        ? t(`card.${level}.title.key`, { key })
+        : t(`card.${level}.title`, { tools: tools.join(", ") }),
+    lines: [
+      facts.join(t("frame.comma")),
+      certain || reason === null ? null : t("card.suspected.why", { reason }),
+      certain ? null : t("card.suspected.check"),
+    ],
+    body: <Deletion alarm={alarm} />,
+    actions: (
       <>
-        <p>{facts.join(t("frame.comma"))}</p>
-        {certain || reason === null ? null : <p>{t("card.suspected.why", { reason })}</p>}
-        {certain ? null : <p>{t("card.suspected.check")}</p>}
-        <Deletion alarm={alarm} />
-        <p class="row">
-          {alarm.replaced
-            ? null
-            : tools.map((tool) => (
-                <ActionButton key={tool} action={{ kind: "rotate", tool }} look="primary">
-                  {t("card.rotate", { tool })}
-                </ActionButton>
-              ))}
-          <ActionButton action={{ kind: "acknowledge", alarm: { gateway, key, certain, last_at, count } }}>
-            {t("card.alarm.acknowledge")}
-          </ActionButton>
-          <a href={hrefOf("bill")}>{t("card.alarm.look")}</a>
-        </p>
+        {(alarm.replaced ? [] : tools).map((tool) => (
+          <RotateButton key={tool} tool={tool} />
+        ))}
+        <ActionButton action={{ kind: "acknowledge", alarm: { gateway, key, certain, last_at, count } }}>
+          {t("card.alarm.acknowledge")}
+        </ActionButton>
+        <a href={hrefOf("bill")}>{t("card.alarm.look")}</a>
       </>
     ),
   };
@@ -149,62 +184,61 @@ function Deletion({ alarm: { replaced, unlisted, tools, key } }: { readonly alar
   );
 }
 
+function RotateButton({ tool }: { readonly tool: string }) {
+  const { t } = useFrame();
+  return (
+    <ActionButton action={{ kind: "rotate", tool }} look="primary">
+      {t("card.rotate", { tool })}
+    </ActionButton>
+  );
+}
+
 function logCard({ since, why, waiting, lost, next }: UsageStatus, time: number, t: Translate): Card {
+  const span = spanInWords(time - (since ?? time), t);
   return {
     id: "log",
     kind: "bad",
     title: t("card.log.title"),
-    body: (
-      <>
-        <p>
-          {t("card.log.text", {
-            span: spanInWords(time - (since ?? time), t),
-            why: why ?? t("frame.unknown"),
-          })}
-        </p>
-        {waiting > 0 ? <p>{t("card.log.waiting", { n: exact(waiting) })}</p> : null}
-        {lost > 0 ? <p>{t("card.log.lost", { n: exact(lost) })}</p> : null}
-        <NextStep text={next} />
-      </>
-    ),
+    lines: [
+      t("card.log.text", { span, problem: why ?? t("frame.unknown") }),
+      waiting > 0 ? t("card.log.waiting", { n: exact(waiting) }) : null,
+      lost > 0 ? t("card.log.lost", { n: exact(lost) }) : null,
+    ],
+    next,
   };
 }
 
 function refusedCard(tool: ToolStatus, console: ConsoleStatus | null, time: number, t: Translate): Card {
   const { name, gateway, refused, why, next } = tool;
-  const cause = refused?.detail ?? (refused?.cause === "unknown" ? null : refused?.cause);
-  return {
+  const card = {
     id: `refused ${name}`,
     kind: "bad",
     title: t("card.refused.title", { tool: name, gateway }),
-    body: (
-      <>
-        {refused === null ? (
-          <p>{why}</p>
-        ) : (
-          <p>
-            {t("card.refused.text", {
-              answer: [refused.status, cause ? `(${cause})` : null].filter((part) => part !== null).join(" "),
-              key: refused.key,
-              n: refused.times,
-              span: spanInWords(time - refused.since, t),
-            })}
-          </p>
-        )}
-        {refused?.words ? (
-          <p class="muted">{t("card.refused.words", { words: shortened(refused.words) })}</p>
-        ) : null}
-        <NextStep text={next} />
-        {console === null ? null : (
-          <p class="row">
-            <ActionButton action={{ kind: "rotate", tool: name }} look="primary">
-              {t("card.rotate", { tool: name })}
-            </ActionButton>
-            <ConsoleLink console={console} />
-          </p>
-        )}
-      </>
-    ),
+    next,
+    actions:
+      console === null ? undefined : (
+        <>
+          <RotateButton tool={name} />
+          <ConsoleLink console={console} />
+        </>
+      ),
+  } as const;
+  if (refused === null) return { ...card, lines: [why] };
+  const { status, key, times, since, words } = refused;
+  const cause = refused.detail ?? (refused.cause === "unknown" ? null : refused.cause);
+  const answer = cause === null ? `${status}` : `${status} (${cause})`;
+  const said = words?.replace(/\s+/g, " ").trim() ?? "";
+  const problem = said.length > 200 ? `${said.slice(0, 200)}…` : said;
+  // In the reader's language, where the buttons do what the daemon says in English.
+  const known = console === null ? null : causeMessage({ cause, cause_detail: null });
+  return {
+    ...card,
+    lines: [
+      t("card.refused.text", { answer, key, n: times, span: spanInWords(time - since, t) }),
+      known === null ? null : t(known),
+    ],
+    body: problem === "" ? null : <p class="muted">{t("card.refused.says", { problem })}</p>,
+    next: known === null ? next : null,
   };
 }
 
@@ -218,55 +252,17 @@ function ConsoleLink({ console: { gateway, url } }: { readonly console: ConsoleS
   );
 }
 
-function unreadableCard({ name, why, next }: ToolStatus, t: Translate): Card {
-  return {
-    id: `unreadable ${name}`,
-    kind: "bad",
-    title: t("card.unreadable.title", { tool: name }),
-    body: (
-      <>
-        <p>{why}</p>
-        <NextStep text={next} />
-      </>
-    ),
-  };
-}
-
 /** A changed config.yaml would send a key elsewhere, or take it from elsewhere. */
-function heldCard(name: string, why: string | null, t: Translate): Card {
+function heldCard(name: string, problem: string | null, t: Translate): Card {
   return {
     id: `held ${name}`,
     kind: "bad",
     title: t("card.held.title", { name }),
-    body: (
-      <>
-        {why === null ? null : <p>{why}</p>}
-        <p>{t("card.held.text")}</p>
-        <p class="row">
-          <ActionButton action={{ kind: "trust", name }} look="primary">
-            {t("card.held.trust", { name })}
-          </ActionButton>
-        </p>
-      </>
-    ),
-  };
-}
-
-function gatewayCard({ name, since, failures, why, next }: GatewayStatus, time: number, t: Translate): Card {
-  const values = {
-    time: timeInWords(since ?? time, time),
-    n: exact(failures),
-    why: why ?? t("frame.unknown"),
-  };
-  return {
-    id: `gateway ${name}`,
-    kind: "bad",
-    title: t("card.gateway.title", { gateway: name }),
-    body: (
-      <>
-        <p>{t("card.gateway.text", values)}</p>
-        <NextStep text={next} />
-      </>
+    lines: [problem, t("card.held.text")],
+    actions: (
+      <ActionButton action={{ kind: "trust", name }} look="primary">
+        {t("card.held.trust", { name })}
+      </ActionButton>
     ),
   };
 }
@@ -278,40 +274,32 @@ function limitCard(tool: ToolStatus, time: number, t: Translate): Card {
     id: `limit ${name}`,
     kind: "warn",
     title: t("card.limit.title", { tool: name }),
-    body: (
+    body: <Gauges limits={full} time={time} />,
+    actions: (
       <>
-        <ul class="limits">
-          {full.map((limit) => (
-            <Gauge key={`${limit.limit} ${limit.per}`} status={limit} time={time} />
-          ))}
-        </ul>
-        <p class="row">
-          {allowances(full).map(({ limit, amount }) => (
-            <ActionButton key={limit} action={{ kind: "give", tool: name, limit, amount }}>
-              {t("card.limit.give", { amount: amountInWords(limit, amount) })}
-            </ActionButton>
-          ))}
-          <a href={hrefOf("tools", new URLSearchParams({ tool: name }))}>{t("card.limit.raise")}</a>
-        </p>
+        {[...allowances(full)].map(([limit, amount]) => (
+          <ActionButton key={limit} action={{ kind: "give", tool: name, limit, amount }}>
+            {t("card.limit.give", { amount: moreInWords(limit, amount, t) })}
+          </ActionButton>
+        ))}
+        <a href={hrefOfTool(name)}>{t("card.limit.raise")}</a>
       </>
     ),
   };
 }
 
 /** So much lets the last refused request pass; where that is unknown, a tenth of the limit. A quota is only raised. */
-function allowances(
-  limits: readonly LimitStatus[],
-): readonly { readonly limit: Kind; readonly amount: number }[] {
+function allowances(limits: readonly LimitStatus[]): ReadonlyMap<Kind, number> {
   const amounts = new Map<Kind, number>();
   for (const { limit, lift, most, extra } of limits) {
     if (limit === "quota" || limit === "concurrent") continue;
     const amount = lift ?? Math.ceil((most - extra) / 10);
     if (amount > (amounts.get(limit) ?? 0)) amounts.set(limit, amount);
   }
-  return [...amounts].map(([limit, amount]) => ({ limit, amount }));
+  return amounts;
 }
 
-const SOON_MS = 7 * 86_400_000;
+const SOON_MS = 7 * DAY_MS;
 
 /** What ends within a week: the tool by config.yaml, or its key at the console. */
 function expiryCards(tool: ToolStatus, console: ConsoleStatus | null, time: number, t: Translate): Card[] {
@@ -319,59 +307,21 @@ function expiryCards(tool: ToolStatus, console: ConsoleStatus | null, time: numb
   const keyExpires = tool.console?.expires_at ?? null;
   const isSoon = (at: number | null): at is number => at !== null && at > time && at - time <= SOON_MS;
   const cards: Card[] = [];
+  const add = (id: string, title: string, link: ComponentChildren) =>
+    cards.push({ id: `${id} ${name}`, kind: "warn", title, actions: link });
   if (isSoon(expires))
-    cards.push({
-      id: `expires ${name}`,
-      kind: "warn",
-      title: t("card.expires.title", { tool: name, when: whenInWords(expires, time, t) }),
-      body: (
-        <p>
-          <a href={hrefOf("tools", new URLSearchParams({ tool: name }))}>{t("card.expires.later")}</a>
-        </p>
-      ),
-    });
+    add(
+      "expires",
+      t("card.expires.title", { tool: name, when: whenInWords(expires, time, t) }),
+      <a href={hrefOfTool(name)}>{t("card.expires.later")}</a>,
+    );
   if (isSoon(keyExpires) && console !== null)
-    cards.push({
-      id: `key expires ${name}`,
-      kind: "warn",
-      title: t("card.expires.key", { tool: name, when: whenInWords(keyExpires, time, t) }),
-      body: (
-        <p>
-          <ConsoleLink console={console} />
-        </p>
-      ),
-    });
+    add(
+      "key expires",
+      t("card.expires.key", { tool: name, when: whenInWords(keyExpires, time, t) }),
+      <ConsoleLink console={console} />,
+    );
   return cards;
-}
-
-function configCard(file: string, problems: readonly ConfigProblem[], t: Translate): Card {
-  return {
-    id: "config",
-    kind: "bad",
-    title: t("card.config.title"),
-    body: (
-      <>
-        <ProblemLines file={file} problems={problems} />
-        <p>
-          {t("card.config.text")} <Command text={advice.check()} />
-        </p>
-      </>
-    ),
-  };
-}
-
-function warningsCard(file: string, problems: readonly ConfigProblem[], t: Translate): Card {
-  return {
-    id: "warnings",
-    kind: "warn",
-    title: t("card.config.warnings", { n: problems.length }),
-    body: (
-      <details>
-        <summary>{t("card.config.show")}</summary>
-        <ProblemLines file={file} problems={problems} />
-      </details>
-    ),
-  };
 }
 
 interface ProblemLinesProps {
@@ -382,7 +332,7 @@ interface ProblemLinesProps {
 /** Each problem of config.yaml as `keybearer check` prints it: place, message, the line with a caret, and the hint. */
 function ProblemLines({ file, problems }: ProblemLinesProps) {
   return (
-    <ul class="problems">
+    <ul>
       {problems.map(({ path, line, column, message, hint, excerpt }) => (
         <li key={`${line} ${column} ${path} ${message}`}>
           <p>
@@ -395,9 +345,4 @@ function ProblemLines({ file, problems }: ProblemLinesProps) {
       ))}
     </ul>
   );
-}
-
-function shortened(words: string): string {
-  const line = words.replace(/\s+/g, " ").trim();
-  return line.length > 200 ? `${line.slice(0, 200)}…` : line;
 }

@@ -5,6 +5,8 @@ export interface Line {
   readonly values: readonly number[];
   /** How many requests each value lacks, because their cost is unknown. */
   readonly unknown?: readonly number[];
+  /** The CSS variable of its color, where all lines have one and stay in their order. */
+  readonly paint?: string;
   /** How many names were added up in it. Without it, it is about one. */
   readonly folded?: number;
 }
@@ -12,18 +14,18 @@ export interface Line {
 /** One color of the bars. */
 export interface Layer extends Line {
   readonly total: number;
-  /** The CSS variable of its color. */
   readonly paint: string;
 }
 
 /** People cannot distinguish more colors than this. */
 export const MAX_COLORS = 8;
 /** The gray of what was folded together. */
-const OTHER = `--series-${MAX_COLORS}`;
+export const OTHER = `--series-${MAX_COLORS}`;
 
 /** The largest is first, at the bottom of the bars. What does not fit is added up in one layer. */
 export function layersOf(lines: readonly Line[]): Layer[] {
   const sized = lines.map((line) => ({ ...line, total: sum(line.values) })).filter(({ total }) => total > 0);
+  if (sized.every(isPainted)) return sized;
   const named = sized.filter(({ folded }) => folded === undefined).sort((a, b) => b.total - a.total);
   const shown = sized.length <= MAX_COLORS ? named : named.slice(0, MAX_COLORS - 1);
   const rest = sized.filter((line) => !shown.includes(line));
@@ -33,14 +35,8 @@ export function layersOf(lines: readonly Line[]): Layer[] {
   return folded === 0 ? layers : [...layers, { ...added(rest), paint: OTHER, folded }];
 }
 
-/** In their order, where each name has a color of its own. */
-export function paintedLayers(
-  lines: readonly Line[],
-  paintOf: (name: string | null) => string,
-): readonly Layer[] {
-  return lines
-    .map((line) => ({ ...line, total: sum(line.values), paint: paintOf(line.name) }))
-    .filter(({ total }) => total > 0);
+function isPainted<Some extends Line>(line: Some): line is Some & { readonly paint: string } {
+  return line.paint !== undefined;
 }
 
 /** Chosen by the name itself, so that it keeps its color while filters change, unless a larger one has taken it. */

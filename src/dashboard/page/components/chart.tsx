@@ -1,7 +1,8 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { Bin } from "../../api.ts";
-import { useFrame } from "../frame.tsx";
+import { useFrame, useResize } from "../frame.tsx";
 import {
   added,
   type BarNames,
@@ -10,11 +11,10 @@ import {
   type Line,
   labeled,
   layersOf,
-  paintedLayers,
   topsOf,
 } from "./chart-layers.ts";
-import { Swatch } from "./swatch.tsx";
-import { TableWrap } from "./table-wrap.tsx";
+import { Fold, type Pair, Pairs } from "./panel.tsx";
+import { column, numberColumn, Table } from "./table.tsx";
 
 export interface ChartProps {
   /** What it shows. */
@@ -28,8 +28,6 @@ export interface ChartProps {
   readonly nameOf: (name: string | null) => string;
   /** `unknown`: how many requests the value lacks. */
   readonly amount: (value: number, unknown?: number) => string;
-  /** The CSS variable of a name's color, for lines that stay in their order. Without it, one of eight. */
-  readonly paintOf?: (name: string | null) => string;
   /** No part is drawn lower than this share of the tallest bar. */
   readonly least?: number;
   readonly hasLegend?: boolean;
@@ -41,12 +39,9 @@ export interface ChartProps {
 /** Stacked bars, and the same as a table for the keyboard and for who does not see them. */
 export function Chart(props: ChartProps) {
   const { t } = useFrame();
-  const { bins, bin, zone, lines, nameOf, paintOf, chosen = null } = props;
+  const { bins, bin, zone, lines, nameOf, chosen = null } = props;
   const names = useMemo(() => barNames(bins, bin, zone), [bins, bin, zone]);
-  const layers = useMemo(
-    () => (paintOf === undefined ? layersOf(lines) : paintedLayers(lines, paintOf)),
-    [lines, paintOf],
-  );
+  const layers = useMemo(() => layersOf(lines), [lines]);
   const drawn: Drawn = {
     ...props,
     names,
@@ -123,21 +118,11 @@ interface BandProps {
 }
 
 /** The ground behind one bar. */
-function Band({ kind, bar, count, place: { left, top, width, height } }: BandProps) {
+function Band({ kind, bar, count, place }: BandProps) {
   if (bar === null) return null;
-  const each = width / count;
-  return (
-    <div
-      class="chart-band"
-      data-kind={kind}
-      style={{
-        left: `${left + bar * each}px`,
-        top: `${top}px`,
-        width: `${each}px`,
-        height: `${height}px`,
-      }}
-    />
-  );
+  const width = place.width / count;
+  const box = { left: place.left + bar * width, top: place.top, width, height: place.height };
+  return <div class="chart-band" data-kind={kind} style={box} />;
 }
 
 /** The parts of one bar, from top to bottom. */
@@ -145,36 +130,29 @@ function Bubble(drawn: Drawn & { readonly bar: number; readonly place: Place }) 
   const { t } = useFrame();
   const { bar, place, bins, layers, names, nameOfLayer, amount } = drawn;
   const parts = layers.filter(({ values }) => (values[bar] ?? 0) > 0).toReversed();
-  const all = added(layers);
   const middle = place.left + ((bar + 0.5) / bins.length) * place.width;
   const side =
     bar * 2 >= bins.length ? { right: `calc(100% - ${middle - 14}px)` } : { left: `${middle + 14}px` };
+  const pair = (name: ComponentChildren, { values, unknown }: Line): Pair => [
+    name,
+    amount(values[bar] ?? 0, unknown?.[bar]),
+  ];
   return (
     <div class="chart-bubble" style={{ ...side, top: `${place.top}px` }}>
       <strong>{names.title(bar)}</strong>
-      <table>
-        <tbody>
-          {parts.map((layer) => (
-            <tr key={layer.paint}>
-              <td>
-                <Swatch paint={layer.paint} /> {nameOfLayer(layer)}
-              </td>
-              <td class="num">{amount(layer.values[bar] ?? 0, layer.unknown?.[bar])}</td>
-            </tr>
-          ))}
-          <tr class="total">
-            <td>{t("chart.total")}</td>
-            <td class="num">{amount(all.values[bar] ?? 0, all.unknown?.[bar])}</td>
-          </tr>
-        </tbody>
-      </table>
+      <Pairs
+        pairs={[
+          ...parts.map((layer) => pair([<Swatch paint={layer.paint} />, " ", nameOfLayer(layer)], layer)),
+          pair(<b>{t("chart.total")}</b>, added(layers)),
+        ]}
+      />
     </div>
   );
 }
 
 function Legend({ layers, nameOfLayer, amount }: Drawn) {
   return (
-    <ul class="legend">
+    <ul class="row small">
       {layers.map((layer) => (
         <li key={layer.paint}>
           <Swatch paint={layer.paint} /> {nameOfLayer(layer)} {amount(layer.total)}
@@ -184,64 +162,46 @@ function Legend({ layers, nameOfLayer, amount }: Drawn) {
   );
 }
 
-/** Made only when it is opened, because there may be hundreds of bars. */
-function Numbers(drawn: Drawn) {
-  const { t } = useFrame();
-  const [isOpen, setOpen] = useState(false);
+/** A small square of a layer's color: beside its name, never instead of it. */
+export function Swatch({ paint }: { readonly paint: string }) {
   return (
-    <details class="chart-numbers" onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>{t("chart.numbers")}</summary>
-      {isOpen ? <NumbersTable {...drawn} /> : null}
-    </details>
+    <svg class="swatch" viewBox="0 0 10 10" width="10" height="10" aria-hidden="true">
+      <rect width="10" height="10" rx="2" style={{ fill: `var(${paint})` }} />
+    </svg>
   );
 }
 
-function NumbersTable({ label, bins, layers, names, nameOfLayer, amount, onChoose }: Drawn) {
+/** The chart for the keyboard and the ear. */
+function Numbers({ label, bins, layers, names, nameOfLayer, amount, onChoose }: Drawn) {
   const { t } = useFrame();
   const all = added(layers);
-  const some = bins.map((_, bar) => bar).filter((bar) => isSome(all, bar));
-  const cell = (line: Line, bar: number) =>
-    isSome(line, bar) ? amount(line.values[bar] ?? 0, line.unknown?.[bar]) : "–";
+  const numbers = (title: string, line: Line) =>
+    numberColumn<number>(title, (bar) =>
+      isSome(line, bar) ? amount(line.values[bar] ?? 0, line.unknown?.[bar]) : "–",
+    );
+  const time = (bar: number) =>
+    onChoose === undefined ? (
+      names.title(bar)
+    ) : (
+      <button type="button" class="sort" onClick={() => onChoose(bar)}>
+        {names.title(bar)}
+      </button>
+    );
   return (
-    <TableWrap>
-      <table class="data">
-        <caption class="visually-hidden">{label}</caption>
-        <thead>
-          <tr>
-            <th scope="col">{t("chart.time")}</th>
-            {layers.map((layer) => (
-              <th key={layer.paint} scope="col" class="num">
-                {nameOfLayer(layer)}
-              </th>
-            ))}
-            <th scope="col" class="num">
-              {t("chart.total")}
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {some.map((bar) => (
-            <tr key={bar}>
-              <th scope="row">
-                {onChoose === undefined ? (
-                  names.title(bar)
-                ) : (
-                  <button type="button" class="sort" onClick={() => onChoose(bar)}>
-                    {names.title(bar)}
-                  </button>
-                )}
-              </th>
-              {layers.map((layer) => (
-                <td key={layer.paint} class="num">
-                  {cell(layer, bar)}
-                </td>
-              ))}
-              <td class="num">{cell(all, bar)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </TableWrap>
+    <Fold name="chart-numbers muted small" title={t("chart.numbers")}>
+      {() => (
+        <Table
+          caption={label}
+          rows={bins.map((_, bar) => bar).filter((bar) => isSome(all, bar))}
+          keyOf={String}
+          columns={[
+            column(t("word.time"), time),
+            ...layers.map((layer) => numbers(nameOfLayer(layer), layer)),
+            numbers(t("chart.total"), all),
+          ]}
+        />
+      )}
+    </Fold>
   );
 }
 
@@ -255,23 +215,12 @@ function useDrawing(canvas: { readonly current: HTMLDivElement | null }, drawn: 
   const theme = useTheme();
   const [width, setWidth] = useState(0);
   const [place, setPlace] = useState<Place | null>(null);
-  useEffect(() => {
-    const element = canvas.current;
-    if (element === null) return;
-    const watch = new ResizeObserver(() => setWidth(Math.floor(element.clientWidth)));
-    watch.observe(element);
-    return () => watch.disconnect();
-  }, [canvas]);
+  useResize(canvas, ({ clientWidth }) => setWidth(Math.floor(clientWidth)));
   useLayoutEffect(() => {
     const element = canvas.current;
     if (element === null || width === 0) return;
-    const onReady = ({ over }: uPlot) =>
-      setPlace({
-        left: over.offsetLeft,
-        top: over.offsetTop,
-        width: over.offsetWidth,
-        height: over.offsetHeight,
-      });
+    const onReady = ({ over: { offsetLeft: left, offsetTop: top, offsetWidth, offsetHeight } }: uPlot) =>
+      setPlace({ left, top, width: offsetWidth, height: offsetHeight });
     const options = { ...optionsFor(drawn, width, element.clientHeight), hooks: { ready: [onReady] } };
     const bars = bins.map((_, bar) => bar);
     // The top layer is drawn first. Each following one covers it except for its end.

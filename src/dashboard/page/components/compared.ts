@@ -1,35 +1,16 @@
-import { dollars, duration, exact } from "../../../core/units.ts";
+import { costInWords, dayName, dollars, duration, exact } from "../../../core/units.ts";
 import type { ComparedRecord, ComparedRow } from "../../../mirror/report/shape.ts";
-import { momentInWords } from "../format.ts";
-import type { Language, Translate } from "../messages/messages.ts";
+import { clockInWords, dayOfYear, momentInWords } from "../format.ts";
+import { findMessage, type Language, type MessageId, type Translate } from "../messages/messages.ts";
 
 /* One request as our log and as the console have it. */
 
-export type FactName =
-  | "id"
-  | "request-id"
-  | "began"
-  | "ended"
-  | "took"
-  | "tool"
-  | "key"
-  | "group"
-  | "model"
-  | "endpoint"
-  | "stream"
-  | "end"
-  | "input"
-  | "cache-read"
-  | "cache-write"
-  | "output"
-  | "list-price"
-  | "multiplier"
-  | "cost"
-  | "billed"
-  | "user-agent"
-  | "from";
+type NameOf<Id> = Id extends `mirror.fact.${infer Name}` ? Name : never;
 
-interface Fact {
+/** What can be said of a request. */
+export type FactName = NameOf<MessageId>;
+
+export interface Fact {
   readonly name: FactName;
   /** null: not reported. */
   readonly ours: string | null;
@@ -97,17 +78,18 @@ export function differing({ row, record }: ComparedRow): ReadonlySet<FactName> {
     if (Math.abs(due - billed) > Math.max(SAME_MICRODOLLARS, due * SAME_SHARE)) marks.add("billed");
   }
   if (record === null || record.tokens_from !== "reported") return marks;
-  const differ = (ours: number | null, theirs: number | null) =>
-    ours !== null && theirs !== null && ours !== theirs;
-  if (differ(record.output_tokens, row.output_tokens)) marks.add("output");
+  const compare = (name: FactName, ours: number | null, theirs: number | null) => {
+    if (ours !== null && theirs !== null && ours !== theirs) marks.add(name);
+  };
+  compare("output", record.output_tokens, row.output_tokens);
   if (row.cache_read_tokens === null || row.cache_write_tokens === null) {
     // This console counts cached tokens as input.
-    if (differ(wholeInput(record), wholeInput(row))) marks.add("input");
+    compare("input", wholeInput(record), wholeInput(row));
     return marks;
   }
-  if (differ(record.input_tokens, row.input_tokens)) marks.add("input");
-  if (differ(record.cache_read_tokens, row.cache_read_tokens)) marks.add("cache-read");
-  if (differ(record.cache_write_tokens, row.cache_write_tokens)) marks.add("cache-write");
+  compare("input", record.input_tokens, row.input_tokens);
+  compare("cache-read", record.cache_read_tokens, row.cache_read_tokens);
+  compare("cache-write", record.cache_write_tokens, row.cache_write_tokens);
   return marks;
 }
 
@@ -117,28 +99,58 @@ function wholeInput({ input_tokens, cache_read_tokens, cache_write_tokens }: Inp
   return input_tokens === null ? null : input_tokens + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
 }
 
-const VERDICTS = [
-  "matched",
-  "differs",
-  "pending",
-  "missing",
-  "foreign",
-  "before",
-  "unwatched",
-  "companion",
-  "duplicate",
-] as const;
-
 /** matched, by id; foreign, certain */
 export function verdictInWords({ verdict, row }: ComparedRow, t: Translate): string {
-  const known = VERDICTS.find((name) => name === verdict);
-  const words = known === undefined ? t("mirror.verdict.none") : t(`mirror.verdict.${known}`);
+  const name = t(findMessage(`mirror.verdict.${verdict}`) ?? "mirror.verdict.none");
   const how = howInWords(row, t);
-  return how === null ? words : t("mirror.verdict.how", { verdict: words, how });
+  return how === null ? name : `${name}${t("frame.comma")}${how}`;
 }
 
 function howInWords(row: ComparedRow["row"], t: Translate): string | null {
   if (row === null) return null;
   if (row.verdict === "foreign") return t(row.certain ? "mirror.how.certain" : "mirror.how.suspected");
   return row.how === null ? null : t(`mirror.how.${row.how}`);
+}
+
+/** What one side says, where there is room for little. */
+export type Side = Readonly<
+  Record<"time" | "who" | "model" | "input" | "cache" | "output" | "money", string>
+>;
+
+interface Sides {
+  /** null: this side knows nothing of it. */
+  readonly ours: Side | null;
+  readonly theirs: Side | null;
+}
+
+export function sidesOf({ row, record }: ComparedRow, now: number): Sides {
+  const who = row?.key ?? row?.key_ref ?? null;
+  return {
+    ours:
+      record === null
+        ? null
+        : sideOf(record, record.ended_at ?? record.started_at, record.tool, record.cost_microdollars, now),
+    theirs: row === null ? null : sideOf(row, row.at, who, row.billed_microdollars, now),
+  };
+}
+
+function sideOf(
+  said: Input & Pick<ComparedRecord, "model" | "output_tokens">,
+  at: number,
+  who: string | null,
+  microdollars: number | null,
+  now: number,
+): Side {
+  const { cache_read_tokens: read, cache_write_tokens: written } = said;
+  // Unknown is not zero.
+  const tokens = (count: number | null) => (count === null ? "?" : exact(count));
+  return {
+    time: dayName(at) === dayName(now) ? clockInWords(at) : `${dayOfYear(at)} ${clockInWords(at)}`,
+    who: who ?? "–",
+    model: said.model ?? "–",
+    input: tokens(said.input_tokens),
+    cache: tokens(read === null && written === null ? null : (read ?? 0) + (written ?? 0)),
+    output: tokens(said.output_tokens),
+    money: costInWords(microdollars),
+  };
 }

@@ -1,18 +1,10 @@
 import { useEffect, useState } from "preact/hooks";
 import { useFrame } from "../frame.tsx";
-import { hrefOf, PAGES, type PageName } from "../route.ts";
+import { hrefOf, PAGES } from "../route.ts";
 import { Dialog } from "./dialog.tsx";
+import { type Pair, Pairs } from "./panel.tsx";
 
-/** After `g`. */
-const LETTERS: Readonly<Record<PageName, string>> = {
-  overview: "o",
-  usage: "u",
-  tools: "t",
-  bill: "b",
-  events: "e",
-};
-
-/** The page's keys: `g` and a letter for a page, `/` for the search field, `?` for this list. */
+/** The page's keys: `g` and the first letter of a page's name, `/` for the search field, `?` for this list. */
 export function Shortcuts() {
   const { t } = useFrame();
   const [isShown, setShown] = useState(false);
@@ -20,7 +12,7 @@ export function Shortcuts() {
     let isGoing = false;
     const press = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-      const page = isGoing ? PAGES.find((each) => LETTERS[each] === event.key) : undefined;
+      const page = isGoing ? PAGES.find((each) => each[0] === event.key) : undefined;
       isGoing = event.key === "g";
       if (page !== undefined) location.hash = hrefOf(page);
       else if (event.key === "?") setShown(true);
@@ -30,30 +22,10 @@ export function Shortcuts() {
     return () => removeEventListener("keydown", press);
   }, []);
   if (!isShown) return null;
+  const pages = PAGES.map((page): Pair => [t(`${page}.title`), <kbd>g {page[0]}</kbd>]);
   return (
     <Dialog title={t("keys.title")} onClose={() => setShown(false)}>
-      <dl class="keys">
-        {PAGES.map((page) => (
-          <div key={page}>
-            <dt>
-              <kbd>g</kbd> <kbd>{LETTERS[page]}</kbd>
-            </dt>
-            <dd>{t(`${page}.title`)}</dd>
-          </div>
-        ))}
-        <div>
-          <dt>
-            <kbd>/</kbd>
-          </dt>
-          <dd>{t("keys.search")}</dd>
-        </div>
-        <div>
-          <dt>
-            <kbd>?</kbd>
-          </dt>
-          <dd>{t("keys.list")}</dd>
-        </div>
-      </dl>
+      <Pairs pairs={[...pages, [t("word.search"), <kbd>/</kbd>], [t("keys.list"), <kbd>?</kbd>]]} />
     </Dialog>
   );
 }

@@ -1,5 +1,6 @@
 export interface Sortable<Row> {
-  readonly id: string;
+  /** In the address bar, of a column that can be sorted. */
+  readonly id?: string;
   /** By what its rows are sorted; null comes last. Without it the column cannot be sorted. */
   readonly sortBy?: (row: Row) => string | number | null;
 }

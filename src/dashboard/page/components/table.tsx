@@ -1,60 +1,118 @@
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
+import { useRef, useState } from "preact/hooks";
+import { useFrame, useResize } from "../frame.tsx";
+import { Panel } from "./panel.tsx";
 import { type Sortable, sortRows } from "./sort-rows.ts";
-import { TableWrap } from "./table-wrap.tsx";
 
 export interface Column<Row> extends Sortable<Row> {
-  readonly title: string;
+  readonly title: ComponentChildren;
   readonly cell: (row: Row) => ComponentChildren;
   /** Right-aligned, and the first click on its head sorts the largest first. */
   readonly isNumber?: boolean;
 }
 
-interface TableProps<Row> {
+export function column<Row>(title: ComponentChildren, cell: Column<Row>["cell"]): Column<Row> {
+  return { title, cell };
+}
+
+export function numberColumn<Row>(title: ComponentChildren, cell: Column<Row>["cell"]): Column<Row> {
+  return { title, cell, isNumber: true };
+}
+
+export interface TableProps<Row> {
   /** For who cannot see what it is a table of. */
   readonly caption: string;
   /** The first one names the row. */
   readonly columns: readonly Column<Row>[];
   readonly rows: readonly Row[];
   readonly keyOf: (row: Row) => string;
+  /** Said where there are no rows. */
+  readonly empty?: ComponentChildren;
   /** As it is in the address bar: the id of a column, with a - before it when the largest is first; null: as in `rows`. */
   readonly sort?: string | null;
   readonly onSort?: (sort: string) => void;
-  /** Where the first cell's link leads; null: nowhere. */
-  readonly hrefOf?: (row: Row) => string | null;
+  /** Where the first cell's link leads. */
+  readonly hrefOf?: (row: Row) => string;
+  /** Said about a row, below it. */
+  readonly below?: (row: Row) => ComponentChildren;
+  /** More rows than this are folded. */
+  readonly first?: number;
 }
 
-export function Table<Row>({ caption, columns, rows, keyOf, sort = null, onSort, hrefOf }: TableProps<Row>) {
-  const sorted = sortRows(rows, columns, sort);
+export function Table<Row>(props: TableProps<Row>) {
+  const { caption, columns, rows, keyOf, empty, sort = null, onSort, below, first = Infinity } = props;
+  const { t } = useFrame();
+  const [all, setAll] = useState(false);
+  if (rows.length === 0 && empty !== undefined) return <p class="empty">{empty}</p>;
+  const more = rows.length - first;
   return (
-    <TableWrap>
-      <table class="data">
+    <>
+      <ScrollingTable>
         <caption class="visually-hidden">{caption}</caption>
         <thead>
           <tr>
-            {columns.map((column) => (
-              <Head key={column.id} column={column} sort={sort} onSort={onSort} />
+            {columns.map((column, at) => (
+              <Head key={at} column={column} sort={sort} onSort={onSort} />
             ))}
           </tr>
         </thead>
         <tbody>
-          {sorted.map((row) => (
-            <tr key={keyOf(row)}>
-              {columns.map(({ id, cell, isNumber }, at) =>
-                at === 0 ? (
-                  <th key={id} scope="row">
-                    {linked(cell(row), hrefOf?.(row) ?? null)}
-                  </th>
-                ) : (
-                  <td key={id} class={isNumber ? "num" : undefined}>
-                    {cell(row)}
-                  </td>
-                ),
-              )}
-            </tr>
-          ))}
+          {sortRows(rows, columns, sort)
+            .slice(0, all ? rows.length : first)
+            .map((row) => (
+              <Fragment key={keyOf(row)}>
+                <Cells row={row} {...props} />
+                {below === undefined ? null : <Below span={columns.length}>{below(row)}</Below>}
+              </Fragment>
+            ))}
         </tbody>
-      </table>
-    </TableWrap>
+      </ScrollingTable>
+      {more <= 0 ? null : (
+        <button type="button" class="quiet" onClick={() => setAll(!all)} aria-expanded={all}>
+          {all ? t("table.fewer") : t("table.more", { n: more })}
+        </button>
+      )}
+    </>
+  );
+}
+
+function Cells<Row>({ row, columns, hrefOf }: TableProps<Row> & { readonly row: Row }) {
+  const [first, ...others] = columns;
+  const name = first?.cell(row);
+  return (
+    <tr>
+      <th scope="row">{hrefOf === undefined ? name : <a href={hrefOf(row)}>{name}</a>}</th>
+      {others.map(({ cell, isNumber }, at) => (
+        <td key={at} class={isNumber ? "num" : undefined}>
+          {cell(row)}
+        </td>
+      ))}
+    </tr>
+  );
+}
+
+/** The table may be wider than the page; what is said below a row is not. */
+function Below({ span, children }: { readonly span: number; readonly children: ComponentChildren }) {
+  return (
+    <tr class="below">
+      <td colSpan={span}>
+        <div class="said">{children}</div>
+      </td>
+    </tr>
+  );
+}
+
+/** Where it is too wide, the keyboard must be able to scroll it: it may have nothing else to focus. */
+function ScrollingTable({ children }: { readonly children: ComponentChildren }) {
+  const wrap = useRef<HTMLDivElement>(null);
+  useResize(wrap, (element) => {
+    if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
+    else element.removeAttribute("tabindex");
+  });
+  return (
+    <div class="table-wrap" ref={wrap}>
+      <table class="data">{children}</table>
+    </div>
   );
 }
 
@@ -72,16 +130,12 @@ function Head<Row>({ column: { id, title, sortBy, isNumber }, sort, onSort }: He
         {title}
       </th>
     );
-  const up = id;
+  const up = `${id}`;
   const down = `-${id}`;
-  const first = isNumber ? down : up;
-  const second = isNumber ? up : down;
+  const [first, second] = isNumber ? [down, up] : [up, down];
+  const order = sort === up ? "ascending" : sort === down ? "descending" : "none";
   return (
-    <th
-      scope="col"
-      class={style}
-      aria-sort={sort === up ? "ascending" : sort === down ? "descending" : "none"}
-    >
+    <th scope="col" class={style} aria-sort={order}>
       <button type="button" class="sort" onClick={() => onSort(sort === first ? second : first)}>
         {title}
       </button>
@@ -89,6 +143,21 @@ function Head<Row>({ column: { id, title, sortBy, isNumber }, sort, onSort }: He
   );
 }
 
-function linked(content: ComponentChildren, href: string | null): ComponentChildren {
-  return href === null ? content : <a href={href}>{content}</a>;
+interface TablePanelProps<Row> extends Omit<TableProps<Row>, "caption"> {
+  /** See Panel. */
+  readonly name: string;
+  readonly title: string;
+  readonly aside?: ComponentChildren;
+  /** Said above the table. */
+  readonly children?: ComponentChildren;
+}
+
+/** A panel with a table of what its title says. */
+export function TablePanel<Row>({ name, title, aside, children, ...table }: TablePanelProps<Row>) {
+  return (
+    <Panel name={name} title={title} aside={aside}>
+      {children}
+      <Table caption={title} {...table} />
+    </Panel>
+  );
 }

@@ -1,5 +1,11 @@
-import { useFrame } from "../frame.tsx";
+import { useEffect, useState } from "preact/hooks";
+import type { ShownRecord } from "../../api.ts";
+import { agoInWords, momentInWords, timeInWords } from "../format.ts";
+import { useFrame, useTime } from "../frame.tsx";
 import { filled, formOf, type MessageId, messagesOf, type Values } from "../messages/messages.ts";
+import { refusalAdvice } from "../refusals.ts";
+
+/* Texts with commands, moments and advice in them. */
 
 /** A message whose `backticked` parts are what one types. Values are filled in after, so that they cannot add any. */
 export function Text({ id, values = {} }: { readonly id: MessageId; readonly values?: Values }) {
@@ -8,6 +14,90 @@ export function Text({ id, values = {} }: { readonly id: MessageId; readonly val
   return (
     <>
       {parts.map((part, at) => (at % 2 === 0 ? filled(part, values) : <code>{filled(part, values)}</code>))}
+    </>
+  );
+}
+
+/** When something happened, and all of it under the pointer. */
+export function Moment({ at }: { readonly at: number }) {
+  const { language } = useFrame();
+  const time = useTime();
+  return (
+    <time dateTime={new Date(at).toISOString()} title={momentInWords(at, language)}>
+      {timeInWords(at, time)}
+    </time>
+  );
+}
+
+/** How long ago; null: never. */
+export function Ago({ at }: { readonly at: number | null }) {
+  const { t, language } = useFrame();
+  const time = useTime();
+  if (at === null) return <>{t("tools.last-use.never")}</>;
+  return <span title={momentInWords(at, language)}>{agoInWords(at, time, t)}</span>;
+}
+
+interface CopyProps {
+  readonly text: string;
+  /** What it is, for who cannot see it beside the button. */
+  readonly what: string;
+}
+
+export function Copy({ text, what }: CopyProps) {
+  const { t } = useFrame();
+  const [outcome, setOutcome] = useState<"copy" | "copied" | "copy-failed">("copy");
+  useEffect(() => {
+    const timer = setTimeout(() => setOutcome("copy"), 2500);
+    return () => clearTimeout(timer);
+  }, [outcome]);
+  const copy = () => {
+    navigator.clipboard.writeText(text).then(
+      () => setOutcome("copied"),
+      () => setOutcome("copy-failed"),
+    );
+  };
+  return (
+    <button type="button" class="plain copy" onClick={copy}>
+      <span aria-live="polite">{t(`frame.${outcome}`)}</span>
+      <span class="visually-hidden"> {what}</span>
+    </button>
+  );
+}
+
+/** A command to type into a terminal. */
+export function Command({ text }: { readonly text: string }) {
+  return (
+    <span class="row command">
+      <code>{text}</code> <Copy text={text} what={text} />
+    </span>
+  );
+}
+
+/** What to do next, as the daemon says it: mostly a command. */
+export function NextStep({ text }: { readonly text: string | null }) {
+  if (text === null) return null;
+  return <p class="next">{/^keybearer [^;]+$/.test(text) ? <Command text={text} /> : text}</p>;
+}
+
+interface RefusalTextProps {
+  readonly record: ShownRecord;
+  readonly who?: string;
+}
+
+/** Why a request was refused, and what to do. Of a code of a newer daemon there is no more to say. */
+export function RefusalText({ record, who }: RefusalTextProps) {
+  const { t } = useFrame();
+  const advice = refusalAdvice(record);
+  return (
+    <>
+      <p>
+        <b>{who}</b> {advice === null ? record.refusal : t(advice.problem)}
+      </p>
+      {advice?.next ? (
+        <p class="next">
+          <Text id={advice.next} values={advice.values} />
+        </p>
+      ) : null}
     </>
   );
 }

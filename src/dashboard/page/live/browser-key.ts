@@ -1,6 +1,5 @@
 import { signedText } from "../../bookmarks/signed-text.ts";
-import type { Client } from "./client.ts";
-import { Failed, wordsOf } from "./failed.ts";
+import { type Client, Failed, messageOf } from "./client.ts";
 import type { Session } from "./session.ts";
 
 /** By which keybearer knows this browser again. A script can sign with the private half, but not read it. */
@@ -43,9 +42,9 @@ export async function takeIntoUse(key: BrowserKey): Promise<void> {
   });
 }
 
-/** Gets a session for a remembered browser. Returns what keybearer said against it; null: nothing, or there is no key. */
+/** Gets a session for a remembered browser. Returns the problem; null: there is a session, or no key. */
 export async function openByBookmark(client: Client, session: Session): Promise<string | null> {
-  let said: string | null = null;
+  let problem: string | null = null;
   for (const name of [IN_USE, NEXT]) {
     const key = await readKey(name);
     if (key === null) continue;
@@ -53,14 +52,14 @@ export async function openByBookmark(client: Client, session: Session): Promise<
       session.keep(await exchangeOnceBack(client, key));
     } catch (error) {
       // Perhaps no person ever confirmed the next one.
-      if (name === IN_USE) said = wordsOf(error);
+      if (name === IN_USE) problem = messageOf(error);
       if (error instanceof Failed && error.status === 404) continue;
       break;
     }
     if (name === NEXT) await takeIntoUse(key);
     return null;
   }
-  return said;
+  return problem;
 }
 
 /** A connection can break while keybearer restarts. */
@@ -81,7 +80,7 @@ async function exchange(client: Client, { publicKey, privateKey }: BrowserKey): 
   const { challenge } = await client.challenge(publicKey);
   const text = new TextEncoder().encode(signedText(location.origin, challenge));
   const signature = await crypto.subtle.sign({ name: "ECDSA", hash: "SHA-256" }, privateKey, text);
-  const { token } = await client.prove({ public_key: publicKey, challenge, signature: base64url(signature) });
+  const { token } = await client.open({ public_key: publicKey, challenge, signature: base64url(signature) });
   return token;
 }
 

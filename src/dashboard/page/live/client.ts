@@ -1,116 +1,114 @@
 import type { BrowsersAnswer } from "../../../control/browsers.ts";
 import type { EventsAnswer } from "../../../control/routes.ts";
 import type { Action } from "../../actions/action.ts";
-import type {
-  ChallengeAnswer,
-  Failure,
-  MirrorAnswer,
-  ModelsAnswer,
-  MonthBill,
-  Now,
-  PlanAnswer,
-  Proof,
-  RecordAnswer,
-  RecordsPage,
-  RunAnswer,
-  SessionAnswer,
-  ToolAnswer,
-  ToolsAnswer,
-  UsageChart,
-} from "../../api.ts";
-import { Failed, isAbort, wordsOf } from "./failed.ts";
+import type * as api from "../../api.ts";
 import type { Session } from "./session.ts";
+
+/**
+ * Why an answer did not come. gone: nothing answers at the port. session: the daemon does not know this session, or there is
+ * none. refused: it said no, in words.
+ */
+export class Failed extends Error {
+  readonly kind: "gone" | "session" | "refused";
+  readonly status: number;
+
+  constructor(kind: Failed["kind"], message: string, status = 0) {
+    super(message);
+    this.kind = kind;
+    this.status = status;
+  }
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+export function isAbort(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "AbortError";
+}
 
 /** What each address of the dashboard's port answers. */
 export interface Answers {
-  readonly "/api/now": Now;
-  readonly "/api/usage": UsageChart;
-  readonly "/api/records": RecordsPage;
-  readonly "/api/tools": ToolsAnswer;
-  readonly "/api/models": ModelsAnswer;
-  readonly "/api/mirror": MirrorAnswer;
-  readonly "/api/bill": MonthBill;
+  readonly "/api/usage": api.UsageChart;
+  readonly "/api/records": api.RecordsPage;
+  readonly "/api/tools": api.ToolsAnswer;
+  readonly "/api/models": api.ModelsAnswer;
+  readonly "/api/mirror": api.MirrorAnswer;
+  readonly "/api/bill": api.MonthBill;
   readonly "/api/history": EventsAnswer;
   readonly "/api/browsers": BrowsersAnswer;
+  readonly [path: `/api/tools/${string}`]: api.ToolAnswer;
+  readonly [path: `/api/records/${string}`]: api.RecordAnswer;
 }
 
-/** Throws Failed, or an AbortError where the signal was pulled. */
-export interface Client {
-  trade(code: string): Promise<SessionAnswer>;
-  challenge(publicKey: string): Promise<ChallengeAnswer>;
-  prove(proof: Proof): Promise<SessionAnswer>;
-  get<P extends keyof Answers>(path: P, query?: URLSearchParams, signal?: AbortSignal): Promise<Answers[P]>;
-  tool(name: string, signal?: AbortSignal): Promise<ToolAnswer>;
-  record(id: string, signal?: AbortSignal): Promise<RecordAnswer>;
+/** The dashboard's port. Every method throws Failed, or an AbortError once its signal is aborted. */
+export class Client {
+  readonly #session: Session;
+
+  constructor(session: Session) {
+    this.#session = session;
+  }
+
+  challenge(publicKey: string): Promise<api.ChallengeAnswer> {
+    return this.#post("/api/challenge", { public_key: publicKey });
+  }
+
+  open(request: { readonly code: string } | api.Proof): Promise<api.SessionAnswer> {
+    return this.#post("/api/session", request);
+  }
+
+  /** @param query such as `tool=codex`; empty: none */
+  get<Path extends keyof Answers>(path: Path, query: string, signal: AbortSignal): Promise<Answers[Path]> {
+    return this.#json(query === "" ? path : `${path}?${query}`, { signal });
+  }
+
   /** To be saved as a file. */
-  csv(query: URLSearchParams, signal?: AbortSignal): Promise<Blob>;
-  plan(action: Action): Promise<PlanAnswer>;
-  run(id: string, digits: string | null): Promise<RunAnswer>;
+  async csv(query: string): Promise<Blob> {
+    return (await this.#ask(`/api/csv?${query}`, {})).blob();
+  }
+
+  plan(action: Action): Promise<api.PlanAnswer> {
+    return this.#post("/api/plan", action);
+  }
+
+  run(id: string, digits: string | null): Promise<api.RunAnswer> {
+    return this.#post("/api/run", { id, digits });
+  }
+
   /** An event stream, at its beginning. */
-  events(signal: AbortSignal): Promise<ReadableStream<Uint8Array>>;
-}
-
-export function createClient(session: Session): Client {
-  const ask = (path: string, init: RequestInit = {}) => request(session, path, init);
-  const json = async <T>(path: string, init?: RequestInit) => (await parsed(await ask(path, init))) as T;
-  const post = <T>(path: string, body: unknown) =>
-    json<T>(path, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify(body),
-    });
-  const stop = (signal: AbortSignal | undefined) => (signal === undefined ? {} : { signal });
-  return {
-    trade: (code) => post("/api/session", { code }),
-    challenge: (publicKey) => post("/api/challenge", { public_key: publicKey }),
-    prove: (proof) => post("/api/session", proof),
-    get: (path, query, signal) => json(withQuery(path, query), stop(signal)),
-    tool: (name, signal) => json(`/api/tools/${encodeURIComponent(name)}`, stop(signal)),
-    record: (id, signal) => json(`/api/records/${encodeURIComponent(id)}`, stop(signal)),
-    csv: async (query, signal) => (await ask(withQuery("/api/csv", query), stop(signal))).blob(),
-    plan: (action) => post("/api/plan", action),
-    run: (id, digits) => post("/api/run", { id, digits }),
-    async events(signal) {
-      const { body } = await ask("/api/events", { signal, headers: { accept: "text/event-stream" } });
-      if (body === null) throw new Failed("gone", "the event stream is empty");
-      return body;
-    },
-  };
-}
-
-async function request(session: Session, path: string, init: RequestInit): Promise<Response> {
-  const token = session.token();
-  const headers = new Headers(init.headers);
-  if (token !== null) headers.set("authorization", `Bearer ${token}`);
-  let response: Response;
-  try {
-    response = await fetch(path, {
-      ...init,
-      headers,
-      credentials: "omit",
-      redirect: "error",
-    });
-  } catch (error) {
-    if (isAbort(error)) throw error;
-    throw new Failed("gone", wordsOf(error));
+  async events(signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+    const { body } = await this.#ask("/api/events", { signal, headers: { accept: "text/event-stream" } });
+    if (body === null) throw new Failed("gone", "the event stream is empty");
+    return body;
   }
-  if (response.ok) return response;
-  const failure = (await parsed(response).catch(() => null)) as Partial<Failure> | null;
-  const words = typeof failure?.error === "string" ? failure.error : `HTTP ${response.status}`;
-  throw new Failed(response.status === 401 ? "session" : "refused", words, response.status);
-}
 
-async function parsed(response: Response): Promise<unknown> {
-  try {
-    return await response.json();
-  } catch (error) {
-    if (isAbort(error)) throw error;
-    // The daemon stopped in the middle of its answer.
-    throw new Failed("gone", wordsOf(error));
+  #post<T>(path: string, body: unknown): Promise<T> {
+    const headers = { "content-type": "application/json" };
+    return this.#json(path, { method: "POST", headers, body: JSON.stringify(body) });
+  }
+
+  async #json<T>(path: string, init: RequestInit): Promise<T> {
+    return (await readJson(await this.#ask(path, init))) as T;
+  }
+
+  async #ask(path: string, init: RequestInit): Promise<Response> {
+    const token = this.#session.token();
+    const headers = new Headers(init.headers);
+    if (token !== null) headers.set("authorization", `Bearer ${token}`);
+    const request = fetch(path, { ...init, headers, credentials: "omit", redirect: "error" });
+    const response = await request.catch(noAnswer);
+    if (response.ok) return response;
+    const failure = (await readJson(response).catch(() => null)) as Partial<api.Failure> | null;
+    const problem = typeof failure?.error === "string" ? failure.error : `HTTP ${response.status}`;
+    throw new Failed(response.status === 401 ? "session" : "refused", problem, response.status);
   }
 }
 
-function withQuery(path: string, query: URLSearchParams | undefined): string {
-  const text = query?.toString() ?? "";
-  return text === "" ? path : `${path}?${text}`;
+function readJson(response: Response): Promise<unknown> {
+  // The daemon can stop in the middle of its answer.
+  return response.json().catch(noAnswer);
+}
+
+function noAnswer(error: unknown): never {
+  throw isAbort(error) ? error : new Failed("gone", messageOf(error));
 }

@@ -1,7 +1,5 @@
 import type { Events, Now, ShownRecord } from "../../api.ts";
-import type { Client } from "./client.ts";
-import { createEventReader, type StreamEvent } from "./event-stream.ts";
-import { Failed } from "./failed.ts";
+import { type Client, Failed } from "./client.ts";
 import type { Session } from "./session.ts";
 
 export type Link =
@@ -10,13 +8,11 @@ export type Link =
   /** keybearer does not answer; the page tries again and again. */
   | { readonly state: "gone"; readonly since: number }
   /** The daemon refuses with this text. It is tried again too. */
-  | { readonly state: "refused"; readonly words: string }
-  /** Asking again is of no use: a new code is needed. `words`: the daemon's own, where it was not the code's fault. */
-  | {
-      readonly state: "no-session";
-      readonly why: "never" | "over" | "code-refused";
-      readonly words: string | null;
-    };
+  | { readonly state: "refused"; readonly problem: string }
+  /** Asking again is of no use: a new code is needed. `problem`: the daemon's, where it was not the code's fault. */
+  | { readonly state: "no-session"; readonly kind: NoSession; readonly problem: string | null };
+
+type NoSession = "never" | "over" | "code-refused";
 
 /** Nothing new arrives, for a reason that the page shows. */
 export function isStopped({ state }: Link): boolean {
@@ -88,17 +84,17 @@ export class Live {
     return () => clearInterval(timer);
   }
 
-  /** With a one-time code, or with the session there is. @param said why this browser got none by its bookmark */
-  async open(code: string | null, said: string | null = null): Promise<void> {
+  /** With a one-time code, or with the session there is. @param problem why this browser got none by its bookmark */
+  async open(code: string | null, problem: string | null = null): Promise<void> {
     this.#stop();
-    const words = code === null ? null : await this.#trade(code);
+    const refused = code === null ? null : await this.#trade(code);
     if (this.#deps.session.token() === null)
-      return this.#endSession(code === null ? "never" : "code-refused", words ?? said);
+      return this.#endSession(code === null ? "never" : "code-refused", refused ?? problem);
     void this.#follow();
   }
 
   /** A hidden page closes its stream, because an open one keeps the dashboard's port open. */
-  look(visible: boolean): void {
+  setVisible(visible: boolean): void {
     this.#isVisible = visible;
     clearTimeout(this.#unseen);
     if (this.#state.link.state === "no-session") return;
@@ -154,7 +150,7 @@ export class Live {
     const { client, session, now } = this.#deps;
     for (const until = now() + CODE_MS; now() < until; await pause(LAST_RETRY_MS)) {
       try {
-        session.keep((await client.trade(code)).token);
+        session.keep((await client.open({ code })).token);
         return null;
       } catch (error) {
         if (error instanceof Failed && error.kind !== "gone")
@@ -171,16 +167,16 @@ export class Live {
     if (this.#state.link.state === "live") this.#set({ link: { state: "opening" } });
   }
 
-  #endSession(why: "never" | "over" | "code-refused", words: string | null): void {
+  #endSession(kind: NoSession, problem: string | null): void {
     this.#stop();
     this.#deps.session.forget();
-    this.#set({ link: { state: "no-session", why, words } });
+    this.#set({ link: { state: "no-session", kind, problem } });
   }
 
   /** The stream ended, or could not be had. */
   #noteFailure(error: unknown): void {
     const isRefused = error instanceof Failed && error.kind === "refused";
-    if (isRefused) this.#set({ link: { state: "refused", words: error.message } });
+    if (isRefused) this.#set({ link: { state: "refused", problem: error.message } });
     // How long it is gone is counted from the first time.
     else if (this.#state.link.state !== "gone")
       this.#set({ link: { state: "gone", since: this.#deps.now() } });
@@ -233,4 +229,37 @@ function pause(ms: number, signal?: AbortSignal): Promise<void> {
 function added<T>(set: Set<T>, one: T): () => void {
   set.add(one);
   return () => set.delete(one);
+}
+
+/** One server-sent event. Ids and retry times are not used here. */
+export interface StreamEvent {
+  readonly event: string;
+  readonly data: string;
+}
+
+/** Takes the text of an event stream, cut anywhere, and gives the events that are whole by now. */
+export function createEventReader(): (text: string) => StreamEvent[] {
+  let rest = "";
+  let event = "";
+  let data: string[] = [];
+  return (text) => {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() ?? "";
+    const whole: StreamEvent[] = [];
+    for (const each of lines) {
+      const line = each.endsWith("\r") ? each.slice(0, -1) : each;
+      if (line === "") {
+        if (data.length > 0) whole.push({ event: event === "" ? "message" : event, data: data.join("\n") });
+        event = "";
+        data = [];
+        continue;
+      }
+      const colon = line.indexOf(":");
+      const field = colon === -1 ? line : line.slice(0, colon);
+      const value = colon === -1 ? "" : line.slice(colon + 1).replace(/^ /, "");
+      if (field === "event") event = value;
+      if (field === "data") data.push(value);
+    }
+    return whole;
+  };
 }

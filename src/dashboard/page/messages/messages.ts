@@ -27,6 +27,11 @@ export function messagesOf(language: Language): Messages {
   return language === "zh-CN" ? ZH : EN;
 }
 
+/** The message of a name that comes from the daemon; null: this page has none. */
+export function findMessage(id: string): MessageId | null {
+  return Object.hasOwn(EN, id) ? (id as MessageId) : null;
+}
+
 export function createTranslate(language: Language): Translate {
   const messages = messagesOf(language);
   return (id, values = {}) => filled(formOf(messages[id], values), values);

@@ -1,63 +1,59 @@
-import { useEffect } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { dollars, exact } from "../../../core/units.ts";
 import type { MirrorReport } from "../../../mirror/report/shape.ts";
-import { NotLoaded } from "../components/not-loaded.tsx";
+import type { MirrorDay } from "../../api.ts";
+import { Answered, useAnswer } from "../answer.tsx";
+import { Chart } from "../components/chart.tsx";
+import { Panel } from "../components/panel.tsx";
 import { Text } from "../components/text.tsx";
-import { type PageProps, useFrame } from "../frame.tsx";
-import { useAnswer } from "../use-answer.ts";
-import { useTime } from "../use-time.ts";
-import { ConsolePanel } from "./bill/console.tsx";
+import { type PageProps, useFrame, useTime } from "../frame.tsx";
+import { findMessage } from "../messages/messages.ts";
+import { ConsoleKeys, ConsolePanel } from "./bill/console.tsx";
+import { daysOf, linesOfDays } from "./bill/days.ts";
 import { RowsToCheck } from "./bill/diff.tsx";
-import { ConsoleKeys } from "./bill/keys.tsx";
-import { CostPanel } from "./bill/money.tsx";
-import { MonthPanel } from "./bill/month.tsx";
+import { CostPanel, MonthPanel } from "./bill/money.tsx";
 import { billOf, standingOf } from "./bill/state.ts";
-import { VerdictsByDay } from "./bill/time.tsx";
 
 /** A sync may be running: the page asks for its results at intervals. */
 const AGAIN_MS = 15_000;
 
 /** Whether our log and the console's agree. The alarm is above, on every page. */
 export function BillPage({ state, query, setQuery }: PageProps) {
-  const { t, client, live } = useFrame();
-  const asked = useAnswer(
-    (signal) => client.get("/api/mirror", undefined, signal),
-    // A sync that ends is news at once.
-    [state.now?.status.consoles.map(({ gateway, last_sync }) => `${gateway} ${last_sync}`).join() ?? null],
-  );
-  const { value, busy, again } = asked;
-  // Not while one is on its way: to ask again gives that one up, and a slow answer would never come.
-  useEffect(() => (busy ? undefined : live.every(AGAIN_MS, again)), [live, busy]);
-  const now = useTime(10_000);
+  const { t } = useFrame();
+  const now = useTime();
+  const { consoles } = state.now.status;
+  // A sync that ends is news at once.
+  const on = consoles.map(({ gateway, last_sync }) => `${gateway} ${last_sync}`).join();
+  const asked = useAnswer("/api/mirror", { on, everyMs: AGAIN_MS });
   return (
     <>
       <h1>{t("bill.title")}</h1>
-      <NotLoaded asked={asked} />
-      {value === null ? (
-        busy && <p class="panel empty">{t("frame.loading")}</p>
-      ) : value.reports.length === 0 ? (
-        <NoConsole isConfigured={(state.now?.status.consoles.length ?? 0) > 0} />
-      ) : (
-        <>
-          <BillSentence reports={value.reports} />
-          <RowsToCheck rows={value.diff} blind={!value.reports.every(isSeen)} now={now} />
-          <CostPanel reports={value.reports} />
-          <VerdictsByDay days={value.over_time} reports={value.reports} />
-          {value.reports.map((report) => (
-            <ConsolePanel key={report.gateway} report={report} now={now} />
-          ))}
-          <ConsoleKeys keys={value.keys} problems={value.keys_problems} now={now} />
-        </>
-      )}
+      <Answered asked={asked}>
+        {({ reports, diff, over_time, keys, keys_problems }) =>
+          reports.length === 0 ? (
+            <NoConsole isConfigured={consoles.length > 0} />
+          ) : (
+            <>
+              <BillSentence reports={reports} />
+              <RowsToCheck rows={diff} blind={!reports.every(isSeen)} now={now} />
+              <CostPanel reports={reports} />
+              <VerdictsByDay days={over_time} reports={reports} />
+              {reports.map((report) => (
+                <ConsolePanel key={report.gateway} report={report} now={now} />
+              ))}
+              <ConsoleKeys keys={keys} problems={keys_problems} now={now} />
+            </>
+          )
+        }
+      </Answered>
       <MonthPanel month={query.get("month")} onMonth={(month) => setQuery(new URLSearchParams({ month }))} />
-      <BlindSpots reports={value?.reports ?? []} />
+      <BlindSpots reports={asked.value?.reports ?? []} />
     </>
   );
 }
 
-function isSeen(report: Parameters<typeof standingOf>[0]): boolean {
-  const standing = standingOf(report);
-  return ["fine", "look", "suspected", "alarm"].includes(standing);
+function isSeen(report: MirrorReport): boolean {
+  return ["fine", "look", "suspected", "alarm"].includes(standingOf(report));
 }
 
 /** Whose the rows are and what they cost, in one sentence. */
@@ -84,7 +80,7 @@ function BlindSpots({ reports }: { readonly reports: readonly MirrorReport[] }) 
   return (
     <section class="muted small" aria-labelledby="blind-spots">
       <h2 id="blind-spots">{t("bill.blind")}</h2>
-      <ul class="bill-blind">
+      <ul>
         {blind.map((what) => (
           <li key={what}>{what}</li>
         ))}
@@ -102,19 +98,61 @@ function NoConsole({ isConfigured }: { readonly isConfigured: boolean }) {
   const { t } = useFrame();
   if (isConfigured) {
     return (
-      <p class="notice">
+      <p class="box notice">
         <Text id="bill.unreadable" />
       </p>
     );
   }
   return (
-    <section class="notice">
+    <section class="box notice stack">
       <h2>{t("bill.none.title")}</h2>
       <p>{t("bill.none.text")}</p>
-      <pre class="snippet">{EXAMPLE}</pre>
+      <pre>{EXAMPLE}</pre>
       <p>
         <Text id="bill.none.then" />
       </p>
     </section>
+  );
+}
+
+/** Of the chart's height: a foreign row must not vanish beside hundreds that matched. */
+const LEAST = 0.025;
+
+interface TimeProps {
+  readonly days: readonly MirrorDay[];
+  readonly reports: readonly MirrorReport[];
+}
+
+/** How comparing came out, day by day. */
+function VerdictsByDay({ days, reports }: TimeProps) {
+  const { t } = useFrame();
+  return (
+    <Panel name="bill-time" title={t("bill.time")}>
+      {reports.map(({ gateway }) => (
+        <div key={gateway} class="body stack">
+          {reports.length > 1 ? <h3>{gateway}</h3> : null}
+          <GatewayTime days={days.filter((day) => day.gateway === gateway)} />
+        </div>
+      ))}
+    </Panel>
+  );
+}
+
+function GatewayTime({ days }: { readonly days: readonly MirrorDay[] }) {
+  const { t, clock } = useFrame();
+  const bins = useMemo(() => daysOf(days, clock()), [days, clock]);
+  const lines = useMemo(() => linesOfDays(days, bins), [days, bins]);
+  if (days.length === 0) return <p class="muted">{t("bill.time.empty")}</p>;
+  return (
+    <Chart
+      label={t("bill.time.label")}
+      bins={bins}
+      bin="day"
+      lines={lines}
+      nameOf={(name) => t(findMessage(`bill.day.${name}`) ?? "bill.day.other")}
+      amount={exact}
+      least={LEAST}
+      hasLegend
+    />
   );
 }

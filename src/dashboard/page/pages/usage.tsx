@@ -1,12 +1,9 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
-import type { UsageChart } from "../../api.ts";
-import { type PageProps, useFrame } from "../frame.tsx";
-import { useAnswer } from "../use-answer.ts";
-import { useTime } from "../use-time.ts";
+import { Answered, useAnswer } from "../answer.tsx";
+import { type PageProps, useFrame, useTime } from "../frame.tsx";
 import { Controls, Filters } from "./usage/controls.tsx";
 import { binFor, type Span, spanBefore, spanOf } from "./usage/period.ts";
-import { OpenRecord } from "./usage/record.tsx";
-import { RecordList } from "./usage/records.tsx";
+import { OpenRecord, RecordList } from "./usage/records.tsx";
 import { Sums } from "./usage/sums.tsx";
 import { changed, queryOf, selectionQuery, type View, viewOf } from "./usage/view.ts";
 
@@ -14,39 +11,31 @@ import { changed, queryOf, selectionQuery, type View, viewOf } from "./usage/vie
 export function UsagePage({ query, setQuery }: PageProps) {
   const { t } = useFrame();
   const view = useMemo(() => viewOf(query), [query]);
-  const now = useTime(30_000);
+  const now = useTime();
   const span = spanOf(view.period, now);
   const onView = (next: View) => setQuery(queryOf(next));
   const fresh = useFresh(span);
   const asked = useChart(view, span, fresh);
   // It is over, so it does not change any more.
   const before = useChart(view, spanBefore(view.period, span, now), 0);
-  const { value, failure, busy, again } = asked;
   return (
     <>
       <h1>{t("usage.title")}</h1>
       <Controls view={view} span={span} now={now} onView={onView} />
       <Filters view={view} />
-      {failure === null ? null : (
-        <div class="notice" role="alert">
-          <p>
-            {t("frame.failed", { why: failure })}{" "}
-            <button type="button" class="plain" onClick={again}>
-              {t("frame.again")}
-            </button>
-          </p>
-        </div>
-      )}
-      {value === null ? (
-        busy && <p class="panel empty usage-waiting">{t("frame.loading")}</p>
-      ) : (
-        <div aria-busy={busy}>
-          <Sums chart={value} before={before.value} view={view} onView={onView} />
-        </div>
-      )}
+      <div class="usage-sums" aria-busy={asked.busy}>
+        <Answered asked={asked}>
+          {(chart) => <Sums chart={chart} before={before.value} view={view} onView={onView} />}
+        </Answered>
+      </div>
       <RecordList view={view} span={view.bar ?? span} fresh={fresh} />
       {view.record === null ? null : (
-        <OpenRecord id={view.record} view={view} onClose={() => onView(changed(view, { record: null }))} />
+        <OpenRecord
+          key={view.record}
+          id={view.record}
+          view={view}
+          onClose={() => onView(changed(view, { record: null }))}
+        />
       )}
     </>
   );
@@ -54,19 +43,12 @@ export function UsagePage({ query, setQuery }: PageProps) {
 
 /** @param span null: nothing is asked. */
 function useChart(view: View, span: Span | null, fresh: number) {
-  const { client } = useFrame();
   const query = span === null ? new URLSearchParams() : selectionQuery(view, span);
   if (span !== null) {
     query.set("bin", binFor(span, view.bin));
     query.set("by", view.by);
   }
-  const asked = query.toString();
-  return useAnswer<UsageChart | null>(
-    async (signal) =>
-      asked === "" ? null : await client.get("/api/usage", new URLSearchParams(asked), signal),
-    [asked],
-    fresh,
-  );
+  return useAnswer(span === null ? null : "/api/usage", { query, fresh });
 }
 
 /** The page asks again at most this often. */
@@ -77,17 +59,17 @@ function useFresh({ since, until }: Span): number {
   const { live } = useFrame();
   const [round, setRound] = useState(0);
   useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | null = null;
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const stop = live.onRecord(({ started_at: at }) => {
-      if (timer !== null || at < since || at >= until) return;
+      if (timer !== undefined || at < since || at >= until) return;
       timer = setTimeout(() => {
-        timer = null;
+        timer = undefined;
         setRound((before) => before + 1);
       }, FRESH_MS);
     });
     return () => {
       stop();
-      if (timer !== null) clearTimeout(timer);
+      clearTimeout(timer);
     };
   }, [live, since, until]);
   return round;

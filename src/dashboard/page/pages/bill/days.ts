@@ -1,18 +1,16 @@
 import type { MirrorDay } from "../../../api.ts";
 import type { Line } from "../../components/chart-layers.ts";
 
-/** From the bottom of a bar to its top. What is wrong is on top, where it is seen. */
-export const DAY_VERDICTS = [
-  "matched",
-  "other",
-  "pending",
-  "missing",
-  "differs",
-  "foreign_suspected",
-  "foreign_certain",
-] as const satisfies readonly (keyof MirrorDay)[];
-
-export type DayVerdict = (typeof DAY_VERDICTS)[number];
+/** The series color of each verdict, from the bottom of a bar to its top: what is wrong is on top, where it is seen. */
+const COLORS = {
+  matched: 2,
+  other: 8,
+  pending: 7,
+  missing: 4,
+  differs: 1,
+  foreign_suspected: 3,
+  foreign_certain: 6,
+} as const satisfies Partial<Record<keyof MirrorDay, number>>;
 
 const DAYS = 30;
 
@@ -27,8 +25,10 @@ export function daysOf(days: readonly MirrorDay[], now: number): number[] {
 
 /** A line for each verdict. */
 export function linesOfDays(days: readonly MirrorDay[], bins: readonly number[]): Line[] {
-  return DAY_VERDICTS.map((name) => ({
+  const verdicts = Object.entries(COLORS) as [keyof typeof COLORS, number][];
+  return verdicts.map(([name, color]) => ({
     name,
+    paint: `--series-${color}`,
     values: bins.map((bin) => days.reduce((sum, day) => sum + (day.day === bin ? day[name] : 0), 0)),
   }));
 }

@@ -10,64 +10,39 @@ import {
 import { CLIENTS, type Client, findClient, guessClients, type Shell } from "../../../../clients/table.ts";
 import { advice } from "../../../../core/advice.ts";
 import type { ToolSettings, ToolsAnswer } from "../../../api.ts";
-import { Command, Copy } from "../../components/copy.tsx";
-import { Pairs } from "../../components/pairs.tsx";
-import { Text } from "../../components/text.tsx";
+import { useAnswer } from "../../answer.tsx";
+import { type Pair, Pairs, Select } from "../../components/panel.tsx";
+import { Command, Copy, Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
-import { useAnswer } from "../../use-answer.ts";
 
-interface ConnectProps {
-  readonly tool: ToolSettings;
-  readonly answer: ToolsAnswer;
-}
-
-/** How to point a program at keybearer as this tool. The gateway is asked for its models once it is opened. */
-export function Connect(props: ConnectProps) {
+/** How to point a program at keybearer as this tool. */
+export function Connect({ tool, answer }: { readonly tool: ToolSettings; readonly answer: ToolsAnswer }) {
   const { t } = useFrame();
-  const [isOpen, setOpen] = useState(false);
-  return (
-    <details class="panel fold" onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>
-        <h2>{t("use.title")}</h2>
-      </summary>
-      {isOpen ? <ClientChoice {...props} /> : null}
-    </details>
-  );
-}
-
-function ClientChoice({ tool, answer }: ConnectProps) {
-  const { t, client: api } = useFrame();
   const guessed = guessClients(tool.name);
   const [chosen, setChosen] = useState(guessed[0]?.id ?? "");
   const [shell, setShell] = useState<Shell>("sh");
   const client = findClient(chosen);
-  const models = useAnswer(
-    (signal) => api.get("/api/models", new URLSearchParams({ tool: tool.name }), signal),
-    [tool.name, tool.enabled],
-  );
+  const models = useAnswer("/api/models", {
+    query: new URLSearchParams({ tool: tool.name }),
+    on: String(tool.enabled),
+  });
   const listed = (models.value?.models?.models ?? []).filter((model) => model.in_group).map(({ id }) => id);
+  const clients = [...guessed, ...CLIENTS.filter((each) => !guessed.includes(each))];
   return (
     <div class="body stack">
       <div class="row">
-        <label class="row">
-          <span>{t("use.client")}</span>
-          <select value={chosen} onChange={(event) => setChosen(event.currentTarget.value)}>
-            <option value="">{t("use.client.choose")}</option>
-            {[...guessed, ...CLIENTS.filter((each) => !guessed.includes(each))].map(({ id, name }) => (
-              <option key={id} value={id}>
-                {name}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label class="row">
-          <span>{t("use.shell")}</span>
-          <select value={shell} onChange={(event) => setShell(event.currentTarget.value as Shell)}>
-            {SHELLS.map((each) => (
-              <option key={each}>{each}</option>
-            ))}
-          </select>
-        </label>
+        <Select
+          label={t("use.client")}
+          value={chosen}
+          choices={[["", t("use.client.choose")], ...clients.map(({ id, name }) => [id, name] as const)]}
+          onChoose={setChosen}
+        />
+        <Select
+          label={t("use.shell")}
+          value={shell}
+          choices={SHELLS.map((each) => [each, each])}
+          onChoose={setShell}
+        />
       </div>
       {client === null ? (
         <p class="muted">{t("use.choose", { tool: tool.name })}</p>
@@ -81,7 +56,7 @@ function ClientChoice({ tool, answer }: ConnectProps) {
         />
       ) : (
         <>
-          <p>{t("use.unusable", { name: client.name, why: client.unusable })}</p>
+          <p>{t("use.unusable", { name: client.name, problem: client.unusable })}</p>
           <p>
             <Text id="use.unusable.watch" values={{ tool: tool.name }} />
           </p>
@@ -102,11 +77,15 @@ interface SettingsProps {
 function Settings({ tool, client, isWritable, shell, target }: SettingsProps) {
   const { t } = useFrame();
   const { baseUrl, token, model } = fieldsFor(client, target);
-  const fields: (readonly [string, string])[] = [
-    [client.baseUrlField, baseUrl],
-    ...(client.id === "url-only" ? [] : [[client.tokenField, token] as const]),
-    ...(client.modelField === null || model === null ? [] : [[client.modelField, model] as const]),
+  const copied = (name: string, value: string): Pair => [
+    name,
+    <>
+      <code>{value}</code> <Copy text={value} what={name} />
+    </>,
   ];
+  const fields = [copied(client.baseUrlField, baseUrl)];
+  if (client.id !== "url-only") fields.push(copied(client.tokenField, token));
+  if (client.modelField !== null && model !== null) fields.push(copied(client.modelField, model));
   // Of what is written for each shell, only what is for this one.
   const snippets = settingsFor(client, target).filter(
     ({ kind, format }) => kind !== "env" || format === shell,
@@ -120,14 +99,7 @@ function Settings({ tool, client, isWritable, shell, target }: SettingsProps) {
       <p class="muted small">
         <Text id="use.token" values={{ tool: tool.name }} />
       </p>
-      <Pairs
-        pairs={fields.map(([name, value]) => [
-          name,
-          <>
-            <code>{value}</code> <Copy text={value} what={name} />
-          </>,
-        ])}
-      />
+      <Pairs pairs={fields} />
       <p class="muted small">{t("use.where", { where: client.where })}</p>
       {snippets.map(({ kind, path, way, text }, at) => {
         const before = snippets[at - 1];
@@ -139,11 +111,11 @@ function Settings({ tool, client, isWritable, shell, target }: SettingsProps) {
               {joined}
               {place} <Copy text={text} what={place} />
             </p>
-            <pre class="snippet">{text}</pre>
+            <pre>{text}</pre>
           </div>
         );
       })}
-      <ul class="notes">
+      <ul>
         {client.id === "url-only" && !tool.token_in_url ? (
           <li>
             <Text id="use.token-in-url" values={{ tool: tool.name }} />

@@ -4,8 +4,15 @@ import { advice } from "../../../../core/advice.ts";
 import type { Kind } from "../../../../limits/counters.ts";
 import { amountToType } from "../../../../limits/format.ts";
 import type { ToolAnswer, ToolSettings, ToolsAnswer } from "../../../api.ts";
-import { type ActionForm, type Choice, type Field, NAME, type Values } from "../../action-form.ts";
-import { readAmount } from "../../limit-amount.ts";
+import {
+  type ActionForm,
+  type Choice,
+  type Field,
+  NAME,
+  nameField,
+  readAmount,
+  type Values,
+} from "../../form.ts";
 import type { Translate } from "../../messages/messages.ts";
 
 /* What is asked before an action of the tools' pages is planned. */
@@ -16,12 +23,14 @@ export const SETTINGS = {
   "limits.requests": "60/minute",
   "limits.tokens": "400k/minute",
   "limits.concurrent": "4",
+  "limits.wait": "10s",
   "limits.session.spend": "2",
   "limits.session.requests": "200",
   "limits.session.tokens": "1M",
   quota: "50",
   expires: "2027-03-31",
   group: "",
+  model: "gpt-5.1",
 } as const;
 
 export type SettingName = keyof typeof SETTINGS;
@@ -57,7 +66,7 @@ export function settingsForm(
 
 function groupChoices(groups: ToolsAnswer["groups"], gateway: string, t: Translate): Choice[] {
   const names = groups.filter((group) => group.gateway === gateway).map(({ name }) => name);
-  return [{ value: "", label: t("form.group.none") }, ...names.map((name) => ({ value: name, label: name }))];
+  return [["", t("word.none")], ...names.map((name) => [name, name] as const)];
 }
 
 /** The limits that can be given more of. */
@@ -68,12 +77,12 @@ export function liftable(limits: readonly Pick<LimitStatus, "limit">[]): Kind[] 
   return [...new Set(kinds)];
 }
 
-export function giveForm(tool: Pick<ToolSettings, "name" | "limits">, t: Translate): ActionForm {
-  const asked = (kind: Kind) => tool.limits.find(({ limit }) => limit === kind)?.lift ?? null;
+export function giveForm({ name, limits }: Pick<ToolSettings, "name" | "limits">, t: Translate): ActionForm {
+  const asked = (kind: Kind) => limits.find(({ limit }) => limit === kind)?.lift ?? null;
   return {
-    title: t("form.give", { tool: tool.name }),
-    fields: (typed) => amountFields(liftable(tool.limits), asked, typed, t),
-    actionFor: (values) => ({ kind: "give", tool: tool.name, ...amountOf(values) }),
+    title: t("form.give", { tool: name }),
+    fields: (typed) => amountFields(liftable(limits), asked, typed, t),
+    actionFor: (values) => ({ kind: "give", tool: name, ...amountOf(values) }),
   };
 }
 
@@ -95,11 +104,7 @@ function amountFields(
   const kind = kinds.find((each) => each === typed.limit) ?? kinds[0] ?? "spend";
   const needed = asked(kind);
   return [
-    {
-      name: "limit",
-      label: t("form.limit"),
-      choices: kinds.map((value) => ({ value, label: t(`limit.${value}`) })),
-    },
+    { name: "limit", label: t("form.limit"), choices: kinds.map((each) => [each, t(`limit.${each}`)]) },
     {
       name: "amount",
       label: t(kind === "spend" ? "form.dollars" : "form.amount"),
@@ -116,16 +121,10 @@ function amountOf({ limit, amount = "" }: Values): { limit: Kind; amount: number
 }
 
 export function tokenForm(tool: string, t: Translate): ActionForm {
+  const hint = t("form.such-as", { example: "laptop" });
   return {
     title: t("form.token", { tool }),
-    fields: () => [
-      {
-        name: "name",
-        label: t("form.token.name"),
-        hint: t("form.such-as", { example: "laptop" }),
-        check: (text) => (NAME.test(text) ? null : t("form.wrong.name")),
-      },
-    ],
+    fields: () => [nameField({ name: "name", label: t("form.token.name"), hint }, t)],
     actionFor: ({ name = "" }) => ({ kind: "token", tool, name }),
   };
 }
@@ -141,28 +140,15 @@ export function createForm(
     fields(typed) {
       const gateway = gatewayOf(typed);
       const choices = groupChoices(groups, gateway?.name ?? "", t);
+      const tool = { name: "tool", label: t("word.tool"), hint: t("form.such-as", { example: "codex" }) };
       const group = { name: "group", label: t("setting.group"), hint: t("form.group.hint") };
+      const keys: Choice[] = [["terminal", t("form.key.terminal")]];
+      if (gateway?.makes_keys) keys.unshift(["console", t("form.key.console")]);
       return [
-        {
-          name: "tool",
-          label: t("tools.name"),
-          hint: t("form.such-as", { example: "codex" }),
-          check: (text) => (NAME.test(text) ? null : t("form.wrong.name")),
-        },
-        {
-          name: "gateway",
-          label: t("tools.gateway"),
-          choices: gateways.map(({ name }) => ({ value: name, label: name })),
-        },
+        nameField(tool, t),
+        { name: "gateway", label: t("word.gateway"), choices: gateways.map(({ name }) => [name, name]) },
         choices.length > 1 ? { ...group, choices } : group,
-        {
-          name: "key",
-          label: t("tools.key"),
-          choices: [
-            ...(gateway?.makes_keys ? [{ value: "console", label: t("form.key.console") }] : []),
-            { value: "terminal", label: t("form.key.terminal") },
-          ],
-        },
+        { name: "key", label: t("word.key"), choices: keys },
       ];
     },
     command({ tool = "", gateway = "", group = "", key }) {

@@ -1,24 +1,31 @@
 import { useEffect, useRef } from "preact/hooks";
-import { costInWords, exact } from "../../../../core/units.ts";
-import { statusFigures } from "../../../../limits/format.ts";
+import { costInWords, dayName, dollars, exact } from "../../../../core/units.ts";
+import { consoleFigures } from "../../../../limits/format.ts";
+import type { ToolConsoleFacts } from "../../../../mirror/report/shape.ts";
+import type { ModelPair } from "../../../../proxy/other-models.ts";
 import type { DaySums, ToolAnswer, ToolSession, ToolSettings, ToolsAnswer, ToolToken } from "../../../api.ts";
-import { useAct } from "../../act.ts";
-import { ActionButton } from "../../components/action-button.tsx";
-import { NextStep } from "../../components/copy.tsx";
-import { Gauge } from "../../components/gauge.tsx";
-import { NotLoaded } from "../../components/not-loaded.tsx";
-import { Table } from "../../components/table.tsx";
-import { agoInWords, momentInWords } from "../../format.ts";
-import { useFrame } from "../../frame.tsx";
-import { fullest, limitName } from "../../limit-amount.ts";
+import { type Answer, Answered, Problem, useAnswer } from "../../answer.tsx";
+import { ActionButton } from "../../components/action-dialog.tsx";
+import { factorInWords } from "../../components/compared.ts";
+import { FullestLimit, Gauges } from "../../components/gauge.tsx";
+import { Fold, type Pair, Pairs, Panel, State } from "../../components/panel.tsx";
+import { type Column, column, numberColumn, TablePanel } from "../../components/table.tsx";
+import { Ago, NextStep } from "../../components/text.tsx";
+import { agoInWords } from "../../format.ts";
+import { useFrame, useTime } from "../../frame.tsx";
+import { usedInWords } from "../../limits.ts";
+import type { Translate } from "../../messages/messages.ts";
 import { hrefOf } from "../../route.ts";
-import { useAnswer } from "../../use-answer.ts";
-import { useTime } from "../../use-time.ts";
 import { Connect } from "./connect.tsx";
-import { giveForm, giveSessionForm, liftable, SETTING_NAMES, settingsForm, tokenForm } from "./forms.ts";
-import { Key } from "./key.tsx";
-import { Models } from "./models.tsx";
-import { State } from "./state.tsx";
+import {
+  giveForm,
+  giveSessionForm,
+  liftable,
+  SETTING_NAMES,
+  type SettingName,
+  settingsForm,
+  tokenForm,
+} from "./forms.ts";
 
 interface ToolViewProps {
   readonly tool: ToolSettings;
@@ -29,10 +36,11 @@ interface ToolViewProps {
 
 /** Everything about one tool, and what can be changed of it. */
 export function ToolView({ tool, answer, today }: ToolViewProps) {
-  const { t, client } = useFrame();
-  const act = useAct();
+  const { t, act } = useFrame();
   const { name, state, enabled, running, last_use: used, why, next } = tool;
-  const asked = useAnswer((signal) => client.tool(name, signal), [name, running, used, today?.requests ?? 0]);
+  const requests = today?.requests ?? 0;
+  const cost = costInWords(today?.cost_microdollars ?? 0, today?.unknown_cost);
+  const asked = useAnswer(`/api/tools/${encodeURIComponent(name)}`, { on: `${running} ${used} ${requests}` });
   const details = asked.value;
   const heading = useRef<HTMLHeadingElement>(null);
   // Keyboard and screen reader begin here, and not where the list was.
@@ -40,7 +48,6 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
     heading.current?.focus({ preventScroll: true });
     scrollTo(0, 0);
   }, []);
-  const usage = hrefOf("usage", new URLSearchParams({ tool: name }));
   return (
     <>
       <div class="stack">
@@ -51,12 +58,9 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
           <h1 ref={heading} tabIndex={-1}>
             {name}
           </h1>
-          <State tool={tool} />
-          <a href={usage}>
-            {t("tools.usage", {
-              n: today?.requests ?? 0,
-              cost: costInWords(today?.cost_microdollars ?? 0, today?.unknown_cost),
-            })}
+          <ToolState tool={tool} />
+          <a href={hrefOf("usage", new URLSearchParams({ tool: name }))}>
+            {t("tools.usage", { n: requests, cost })}
           </a>
         </div>
         {why === null ? null : <p class="small">{why}</p>}
@@ -86,170 +90,192 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
           </ActionButton>
         </div>
       )}
-      <NotLoaded asked={asked} />
+      <Problem asked={asked} />
       <Limits tool={tool} />
-      <div class="columns">
+      <div class="grid columns">
         <Key tool={tool} />
-        <Tokens tool={tool} answer={answer} tokens={details?.tokens ?? null} />
+        <Tokens tool={name} isFixed={answer.sandbox} asked={asked} />
       </div>
-      <Sessions sessions={details?.sessions ?? null} />
+      <Sessions asked={asked} />
       <OtherModels tool={tool} />
-      {answer.sandbox ? null : <Settings settings={details?.settings ?? null} />}
-      <Models tool={name} />
-      <Connect tool={tool} answer={answer} />
+      {answer.sandbox || details === null ? null : <Settings settings={details.settings} />}
+      <Fold name="panel fold" title={<h2>{t("tools.models")}</h2>}>
+        {() => <Models tool={name} />}
+      </Fold>
+      <Fold name="panel fold" title={<h2>{t("use.title")}</h2>}>
+        {() => <Connect tool={tool} answer={answer} />}
+      </Fold>
+    </>
+  );
+}
+
+/** Whether a tool works, and what it does now. */
+export function ToolState({ tool }: { readonly tool: ToolSettings }) {
+  const { t } = useFrame();
+  const { state, running, waiting, watch_only } = tool;
+  const notes = [
+    watch_only ? t("tools.watch-only") : null,
+    running > 0 ? t("tools.running", { n: running }) : null,
+    waiting > 0 ? t("tools.waiting", { n: waiting }) : null,
+  ];
+  return (
+    <>
+      <State state={state}>{t(`state.${state}`)}</State>
+      <span class="small"> {notes.filter((note) => note !== null).join(t("frame.comma"))}</span>
     </>
   );
 }
 
 function Limits({ tool }: { readonly tool: ToolSettings }) {
   const { t } = useFrame();
-  const time = useTime(10_000);
+  const time = useTime();
   const { name, limits } = tool;
   return (
-    <section class="panel" aria-labelledby="tool-limits">
-      <header>
-        <h2 id="tool-limits">{t("tools.limits.title")}</h2>
-        {liftable(limits).length === 0 ? null : (
-          <ActionButton action={giveForm(tool, t)}>{t("tools.give")}</ActionButton>
-        )}
-        {limits.some(({ extra }) => extra > 0) ? (
-          <ActionButton action={{ kind: "take-back", tool: name }}>{t("tools.take-back")}</ActionButton>
-        ) : null}
-      </header>
+    <Panel
+      name="tool-limits"
+      title={t("tools.limits.title")}
+      aside={
+        <>
+          {liftable(limits).length === 0 ? null : (
+            <ActionButton action={giveForm(tool, t)}>{t("tools.give")}</ActionButton>
+          )}
+          {limits.some(({ extra }) => extra > 0) ? (
+            <ActionButton action={{ kind: "take-back", tool: name }}>{t("tools.take-back")}</ActionButton>
+          ) : null}
+        </>
+      }
+    >
       {limits.length === 0 ? (
         <p class="empty">{t("tools.unlimited")}</p>
       ) : (
-        <ul class="limits body">
-          {limits.map((limit) => (
-            <Gauge key={`${limit.limit} ${limit.per}`} status={limit} time={time} />
-          ))}
-        </ul>
+        <div class="body">
+          <Gauges limits={limits} time={time} />
+        </div>
       )}
-    </section>
+    </Panel>
   );
+}
+
+/** A tool's key: where it is kept, and what the gateway and its console say of it. */
+function Key({ tool }: { readonly tool: ToolSettings }) {
+  const { t } = useFrame();
+  const time = useTime();
+  const { key, source, gateway, group, console } = tool;
+  const facts: Pair[] = [
+    [t("word.gateway"), group === null ? gateway : `${gateway} / ${group}`],
+    // The fingerprint already describes the key itself.
+    [t("tools.source"), source.replace(` (${key})`, "")],
+    ...(console === null ? [] : consoleFacts(console, time, t)),
+  ];
+  return (
+    <Panel
+      name="tool-key"
+      title={t("tools.key.title")}
+      aside={key === null ? t("word.none") : <code>{key}</code>}
+    >
+      <div class="body">
+        <Pairs pairs={facts} />
+      </div>
+    </Panel>
+  );
+}
+
+function consoleFacts(facts: ToolConsoleFacts, now: number, t: Translate): Pair[] {
+  const { state, created_at: created, expires_at: expires, balance, as_of: asOf } = facts;
+  return [
+    [t("tools.console.state"), t(`bill.keys.state.${state}`)],
+    [
+      t("word.created"),
+      created === null ? null : `${dayName(created)}${t("frame.comma")}${agoInWords(created, now, t)}`,
+    ],
+    [t("word.expires"), expires === null ? null : dayName(expires)],
+    [t("tools.console.used"), quotaInWords(facts, t)],
+    ...facts.windows.map(
+      ({ window, used, most }): Pair => [window, usedInWords(consoleFigures(used, most), t)],
+    ),
+    [t("tools.console.group"), groupInWords(facts, t)],
+    [t("tools.console.balance"), balance === null ? null : dollars(balance)],
+    [t("word.as-of"), agoInWords(asOf, now, t)],
+  ];
+}
+
+function quotaInWords({ quota, quota_used: used }: ToolConsoleFacts, t: Translate): string | null {
+  if (quota !== null) return usedInWords(consoleFigures(used, quota), t);
+  return used === null || used === 0 ? null : dollars(used);
+}
+
+function groupInWords(
+  { group, multiplier, multiplier_here: here }: ToolConsoleFacts,
+  t: Translate,
+): string | null {
+  if (group === null) return null;
+  const named = multiplier === null ? group : `${group} ${factorInWords(multiplier)}`;
+  return here === null
+    ? named
+    : `${named}${t("frame.comma")}${t("tools.console.here", { multiplier: here })}`;
 }
 
 interface TokensProps {
-  readonly tool: ToolSettings;
-  readonly answer: ToolsAnswer;
-  /** null: they are not there yet. */
-  readonly tokens: readonly ToolToken[] | null;
+  readonly tool: string;
+  /** The sandbox's tokens cannot be changed. */
+  readonly isFixed: boolean;
+  readonly asked: Answer<ToolAnswer>;
 }
 
-function Tokens({ tool: { name: tool }, answer: { sandbox }, tokens }: TokensProps) {
-  const { t, language } = useFrame();
-  const time = useTime(10_000);
+function Tokens({ tool, isFixed, asked: { value } }: TokensProps) {
+  const { t } = useFrame();
+  const button = <ActionButton action={tokenForm(tool, t)}>{t("tools.token.new")}</ActionButton>;
+  const revoke = ({ name }: ToolToken) => (
+    <ActionButton action={{ kind: "revoke", tool, name }} what={name}>
+      {t("tools.revoke")}
+    </ActionButton>
+  );
+  const columns: readonly Column<ToolToken>[] = [
+    column(t("word.name"), ({ name }) => name),
+    column(t("word.created"), ({ created }) => created ?? "–"),
+    column(t("word.last-use"), ({ last_use: used }) => <Ago at={used} />),
+    column(t("tools.actions"), (token) => (isFixed ? null : revoke(token))),
+  ];
   return (
-    <section class="panel" aria-labelledby="tool-tokens">
-      <header>
-        <h2 id="tool-tokens">{t("tools.tokens")}</h2>
-        {sandbox ? null : <ActionButton action={tokenForm(tool, t)}>{t("tools.token.new")}</ActionButton>}
-      </header>
-      {tokens === null || tokens.length === 0 ? (
-        <p class="empty">{t(tokens === null ? "frame.loading" : "tools.token.none")}</p>
-      ) : (
-        <Table
-          caption={t("tools.tokens")}
-          rows={tokens}
-          keyOf={({ name }) => name}
-          columns={[
-            { id: "name", title: t("tools.token.name"), cell: ({ name }) => name },
-            { id: "created", title: t("tools.token.created"), cell: ({ created }) => created ?? "–" },
-            {
-              id: "last-use",
-              title: t("tools.last-use"),
-              cell: ({ last_use: used }) =>
-                used === null ? (
-                  t("tools.last-use.never")
-                ) : (
-                  <span title={momentInWords(used, language)}>{agoInWords(used, time, t)}</span>
-                ),
-            },
-            {
-              id: "revoke",
-              title: t("tools.actions"),
-              cell: ({ name }) =>
-                sandbox ? null : (
-                  <ActionButton action={{ kind: "revoke", tool, name }} what={name}>
-                    {t("tools.revoke")}
-                  </ActionButton>
-                ),
-            },
-          ]}
-        />
-      )}
-    </section>
+    <TablePanel
+      name="tool-tokens"
+      title={t("tools.tokens")}
+      aside={isFixed ? null : button}
+      rows={value?.tokens ?? []}
+      keyOf={({ name }) => name}
+      empty={t(value === null ? "frame.loading" : "tools.token.none")}
+      columns={columns}
+    />
   );
 }
 
-function Sessions({ sessions }: { readonly sessions: readonly ToolSession[] | null }) {
+function Sessions({ asked: { value } }: { readonly asked: Answer<ToolAnswer> }) {
   const { t } = useFrame();
-  const time = useTime(10_000);
+  const activity = ({ running, stopped, last_at: at }: ToolSession) => {
+    if (stopped) return <span class="tag">{t("tools.stopped")}</span>;
+    if (running > 0) return t("tools.running", { n: running });
+    return at === null ? "–" : <Ago at={at} />;
+  };
+  const columns: readonly Column<ToolSession>[] = [
+    column(t("usage.by.session"), ({ session }) => <code>{session}</code>),
+    column(t("word.project"), ({ project }) => project ?? "–"),
+    column(t("word.state"), activity),
+    numberColumn(t("limit.requests"), ({ requests }) => (requests === null ? "–" : exact(requests))),
+    numberColumn(t("word.cost"), ({ cost_microdollars: cost, unknown_cost: unknown }) =>
+      cost === null ? "–" : costInWords(cost, unknown),
+    ),
+    column(t("tools.limits"), ({ limits }) => <FullestLimit limits={limits} none="–" />),
+    column(t("tools.actions"), (session) => <SessionActions session={session} />),
+  ];
   return (
-    <section class="panel one-line" aria-labelledby="tool-sessions">
-      <header>
-        <h2 id="tool-sessions">{t("tools.sessions")}</h2>
-      </header>
-      {sessions === null || sessions.length === 0 ? (
-        <p class="empty">{t(sessions === null ? "frame.loading" : "tools.sessions.none")}</p>
-      ) : (
-        <Table
-          caption={t("tools.sessions")}
-          rows={sessions}
-          keyOf={({ session }) => session}
-          columns={[
-            { id: "session", title: t("tools.session"), cell: ({ session }) => <code>{session}</code> },
-            { id: "project", title: t("tools.project"), cell: ({ project }) => project ?? "–" },
-            {
-              id: "running",
-              title: t("tools.state"),
-              cell: ({ running, stopped, last_at: at }) =>
-                stopped ? (
-                  <span class="tag">{t("tools.stopped")}</span>
-                ) : running > 0 ? (
-                  t("tools.running", { n: running })
-                ) : at === null ? (
-                  "–"
-                ) : (
-                  agoInWords(at, time, t)
-                ),
-            },
-            {
-              id: "requests",
-              title: t("limit.requests"),
-              isNumber: true,
-              cell: ({ requests }) => (requests === null ? "–" : exact(requests)),
-            },
-            {
-              id: "cost",
-              title: t("tools.cost"),
-              isNumber: true,
-              cell: ({ cost_microdollars: cost, unknown_cost: unknown }) =>
-                cost === null ? "–" : costInWords(cost, unknown),
-            },
-            { id: "limits", title: t("tools.limits"), cell: (session) => <SessionLimit session={session} /> },
-            {
-              id: "actions",
-              title: t("tools.actions"),
-              cell: (session) => <SessionActions session={session} />,
-            },
-          ]}
-        />
-      )}
-    </section>
-  );
-}
-
-function SessionLimit({ session: { limits } }: { readonly session: ToolSession }) {
-  const { t } = useFrame();
-  const limit = fullest(limits);
-  if (limit === null) return <>–</>;
-  const { used, max } = statusFigures(limit);
-  return (
-    <>
-      {t("limit.of", { used: used ?? "–", most: max })}{" "}
-      <span class="muted small">{limitName({ limit: limit.limit, per: null }, t)}</span>
-    </>
+    <TablePanel
+      name="tool-sessions one-line"
+      title={t("tools.sessions")}
+      rows={value?.sessions ?? []}
+      keyOf={({ session }) => session}
+      empty={t(value === null ? "frame.loading" : "tools.sessions.none")}
+      columns={columns}
+    />
   );
 }
 
@@ -260,7 +286,7 @@ function SessionActions({ session: whole }: { readonly session: ToolSession }) {
   return (
     <div class="row">
       <ActionButton action={{ kind, tool, session }} what={session}>
-        {t(stopped ? "tools.allow" : "tools.stop")}
+        {t(stopped ? "tools.allow" : "word.stop")}
       </ActionButton>
       {limits.length === 0 ? null : (
         <ActionButton action={giveSessionForm(whole, t)} what={session}>
@@ -274,61 +300,74 @@ function SessionActions({ session: whole }: { readonly session: ToolSession }) {
 function OtherModels({ tool: { models_answered: models } }: { readonly tool: ToolSettings }) {
   const { t } = useFrame();
   if (!models || models.other === 0) return null;
+  const share = t("limit.of", { used: exact(models.other), most: exact(models.answered) });
+  const columns: readonly Column<ModelPair>[] = [
+    column(t("tools.model.asked"), ({ asked }) => asked),
+    column(t("tools.model.answered"), ({ answered }) => answered),
+    numberColumn(t("limit.requests"), ({ requests }) => exact(requests)),
+  ];
   return (
-    <section class="panel" aria-labelledby="tool-models">
-      <header>
-        <h2 id="tool-models">{t("tools.other-models")}</h2>
-        <span class="muted">
-          {t("limit.of", { used: exact(models.other), most: exact(models.answered) })}
-        </span>
-      </header>
-      <Table
-        caption={t("tools.other-models")}
-        rows={models.pairs}
-        keyOf={({ asked, answered }) => JSON.stringify([asked, answered])}
-        columns={[
-          { id: "asked", title: t("tools.model.asked"), cell: ({ asked }) => asked },
-          { id: "answered", title: t("tools.model.answered"), cell: ({ answered }) => answered },
-          {
-            id: "requests",
-            title: t("limit.requests"),
-            isNumber: true,
-            cell: ({ requests }) => exact(requests),
-          },
-        ]}
-      />
-    </section>
+    <TablePanel
+      name="tool-models"
+      title={t("tools.other-models")}
+      aside={<span class="muted">{share}</span>}
+      rows={models.pairs}
+      keyOf={({ asked, answered }) => JSON.stringify([asked, answered])}
+      columns={columns}
+    />
   );
 }
 
 /** Each setting and where its value comes from. */
-function Settings({ settings }: { readonly settings: ToolAnswer["settings"] | null }) {
+function Settings({ settings }: Pick<ToolAnswer, "settings">) {
   const { t } = useFrame();
-  if (settings === null) return null;
+  const valueOfSetting = (name: string) =>
+    settings[name] === null ? t("tools.map") : (settings[name] ?? "–");
+  const columns: readonly Column<SettingName>[] = [
+    column(t("tools.setting"), (name) => t(`setting.${name}`)),
+    column(t("use.value"), valueOfSetting),
+    column(t("tools.from"), (name) =>
+      settings[name] === undefined ? t("tools.from.default") : <code>config.yaml</code>,
+    ),
+  ];
   return (
-    <section class="panel" aria-labelledby="tool-settings">
-      <header>
-        <h2 id="tool-settings">{t("tools.settings")}</h2>
-      </header>
-      <Table
-        caption={t("tools.settings")}
-        rows={SETTING_NAMES}
-        keyOf={(name) => name}
-        columns={[
-          { id: "name", title: t("tools.setting"), cell: (name) => t(`setting.${name}`) },
-          {
-            id: "value",
-            title: t("use.value"),
-            cell: (name) => (settings[name] === null ? t("tools.map") : (settings[name] ?? t("tools.unset"))),
-          },
-          {
-            id: "from",
-            title: t("tools.from"),
-            cell: (name) =>
-              settings[name] === undefined ? t("tools.from.default") : <code>config.yaml</code>,
-          },
-        ]}
-      />
-    </section>
+    <TablePanel
+      name="tool-settings"
+      title={t("tools.settings")}
+      rows={SETTING_NAMES}
+      keyOf={(name) => name}
+      columns={columns}
+    />
+  );
+}
+
+/** The models that the gateway lists for the tool's key. */
+function Models({ tool }: { readonly tool: string }) {
+  const { t } = useFrame();
+  const asked = useAnswer("/api/models", { query: new URLSearchParams({ tool }) });
+  return (
+    <Answered asked={asked} waiting={t("tools.models.asking")}>
+      {({ models: listed }) => {
+        const problem = listed?.problem ?? null;
+        const models = listed?.models ?? [];
+        if (problem !== null)
+          return (
+            <div class="body">
+              <p>{problem.why}</p>
+              <NextStep text={problem.next} />
+            </div>
+          );
+        if (models.length === 0) return <p class="empty">{t("tools.models.none")}</p>;
+        return (
+          <ul class="body grid">
+            {models.map(({ id, in_group: isAllowed }) => (
+              <li key={id} class={isAllowed ? undefined : "muted"}>
+                <code>{id}</code> {isAllowed ? null : t("tools.models.not-in-group")}
+              </li>
+            ))}
+          </ul>
+        );
+      }}
+    </Answered>
   );
 }

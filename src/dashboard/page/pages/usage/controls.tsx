@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
-import { OUTCOMES, type Outcome, SELECTED_NAMES } from "../../../../usage/reports/names.ts";
+import { OUTCOMES, SELECTED_NAMES } from "../../../../usage/reports/names.ts";
+import { Select } from "../../components/panel.tsx";
 import { useFrame } from "../../frame.tsx";
 import { binFor, binsFor, datesOf, isDate, PRESETS, type Span, shifted } from "./period.ts";
 import { changed, hrefTo, MEASURES, type View, withFilter } from "./view.ts";
@@ -16,7 +17,7 @@ interface ControlsProps {
 export function Controls({ view, span, now, onView }: ControlsProps) {
   const { t } = useFrame();
   return (
-    <div class="usage-controls">
+    <div class="row usage-controls">
       <Choice
         label={t("usage.period")}
         options={PRESETS}
@@ -46,22 +47,13 @@ export function Controls({ view, span, now, onView }: ControlsProps) {
         nameOf={(by) => t(`usage.by.${by}`)}
         viewOf={(by) => changed(view, { by, sort: null })}
       />
-      <label>
-        <span class="visually-hidden">{t("usage.end")}</span>
-        <select
-          value={view.end ?? ""}
-          onChange={({ currentTarget: { value } }) =>
-            onView(changed(view, { end: value === "" ? null : (value as Outcome) }))
-          }
-        >
-          <option value="">{t("usage.end.all")}</option>
-          {OUTCOMES.map((end) => (
-            <option key={end} value={end}>
-              {t(`outcome.${end}`)}
-            </option>
-          ))}
-        </select>
-      </label>
+      <Select
+        label={t("word.outcome")}
+        hasHiddenLabel
+        value={view.end ?? ""}
+        choices={[["", t("usage.end.all")], ...OUTCOMES.map((end) => [end, t(`outcome.${end}`)] as const)]}
+        onChoose={(end) => onView(changed(view, { end: end === "" ? null : end }))}
+      />
       <Search search={view.search} onSearch={(search) => onView(changed(view, { search }))} />
     </div>
   );
@@ -82,8 +74,8 @@ function Search({ search, onSearch }: SearchProps) {
   return (
     <input
       type="search"
-      aria-label={t("usage.search")}
-      placeholder={t("usage.search")}
+      aria-label={t("word.search")}
+      placeholder={t("word.search")}
       maxLength={300}
       value={text}
       onInput={({ currentTarget: { value } }) => {
@@ -106,7 +98,7 @@ interface ChoiceProps<T extends string> {
 /** One of a few, side by side. Each is a link, because what is chosen is in the address bar. */
 function Choice<T extends string>({ label, options, chosen, nameOf, viewOf }: ChoiceProps<T>) {
   return (
-    <nav class="choice" aria-label={label}>
+    <nav class="row choice" aria-label={label}>
       {options.map((option) => (
         <a key={option} href={hrefTo(viewOf(option))} aria-current={option === chosen ? "true" : undefined}>
           {nameOf(option)}
@@ -124,31 +116,26 @@ function Dates({ view, span, now, onView }: ControlsProps) {
     if (isDate(dates.from) && isDate(dates.to) && dates.from <= dates.to)
       onView(changed(view, { period: { kind: "custom", ...dates } }));
   };
-  const arrow = (direction: -1 | 1) => hrefTo(changed(view, { period: shifted(span, direction) }));
+  const arrow = (direction: -1 | 1, label: string, sign: string) => (
+    <a href={hrefTo(changed(view, { period: shifted(span, direction) }))} aria-label={label}>
+      {sign}
+    </a>
+  );
+  const field = (label: string, name: "from" | "to", bounds: { min?: string; max?: string }) => (
+    <input
+      type="date"
+      aria-label={label}
+      value={name === "from" ? from : to}
+      {...bounds}
+      onChange={(event) => choose({ from, to, [name]: event.currentTarget.value })}
+    />
+  );
   return (
-    <div class="usage-dates">
-      <a href={arrow(-1)} aria-label={t("usage.period.earlier")}>
-        ←
-      </a>
-      <input
-        type="date"
-        aria-label={t("usage.period.from")}
-        value={from}
-        max={to}
-        onChange={(event) => choose({ from: event.currentTarget.value, to })}
-      />
-      <input
-        type="date"
-        aria-label={t("usage.period.to")}
-        value={to}
-        min={from}
-        onChange={(event) => choose({ from, to: event.currentTarget.value })}
-      />
-      {span.until > now ? null : (
-        <a href={arrow(1)} aria-label={t("usage.period.later")}>
-          →
-        </a>
-      )}
+    <div class="row choice dates">
+      {arrow(-1, t("usage.period.earlier"), "←")}
+      {field(t("usage.period.from"), "from", { max: to })}
+      {field(t("usage.period.to"), "to", { min: from })}
+      {span.until > now ? null : arrow(1, t("usage.period.later"), "→")}
     </div>
   );
 }
@@ -170,7 +157,7 @@ export function Filters({ view }: { readonly view: View }) {
   return (
     <nav class="row" aria-label={t("usage.filters")}>
       {chips.map(({ what, without }) => (
-        <a key={what} class="chip" href={hrefTo(without)} aria-label={t("usage.filter.remove", { what })}>
+        <a key={what} class="tag" href={hrefTo(without)} aria-label={t("usage.filter.remove", { what })}>
           <span>{what}</span>
           <span aria-hidden="true">×</span>
         </a>

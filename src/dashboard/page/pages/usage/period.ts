@@ -24,21 +24,14 @@ const LENGTH_MS: Readonly<Record<Bin, number>> = { hour: HOUR_MS, day: DAY_MS, m
  * bars do not jump as time goes on.
  */
 export function spanOf(period: Period, now: number): Span {
-  const month = new Date(now).getMonth();
-  const year = new Date(now).getFullYear();
-  switch (period.kind) {
-    case "today":
-      return daysUntil(now, 1);
-    case "7d":
-      return daysUntil(now, 7);
-    case "30d":
-      return daysUntil(now, 30);
-    case "month":
-      return { since: new Date(year, month, 1).getTime(), until: new Date(year, month + 1, 1).getTime() };
-    case "custom":
-      return { since: midnight(period.from), until: nextDay(midnight(period.to)) };
-  }
+  if (period.kind === "custom") return { since: midnight(period.from), until: nextDay(midnight(period.to)) };
+  if (period.kind !== "month") return daysUntil(now, DAYS[period.kind]);
+  const today = new Date(now);
+  const begin = (month: number) => new Date(today.getFullYear(), month, 1).getTime();
+  return { since: begin(today.getMonth()), until: begin(today.getMonth() + 1) };
 }
+
+const DAYS = { today: 1, "7d": 7, "30d": 30 } as const;
 
 function daysUntil(now: number, days: number): Span {
   const until = nextDay(midnight(dayName(now)));

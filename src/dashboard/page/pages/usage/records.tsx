@@ -1,15 +1,21 @@
 import { useState } from "preact/hooks";
+import { duration, exact, localTime } from "../../../../core/units.ts";
 import { short } from "../../../../usage/reports/format.ts";
-import type { ShownRecord } from "../../../api.ts";
-import { type Column, Table } from "../../components/table.tsx";
-import { clockInWords, dayOf } from "../../format.ts";
-import { useFrame } from "../../frame.tsx";
-import { Failed, wordsOf } from "../../live/failed.ts";
+import type { RecordAnswer, RecordsPage, ShownRecord } from "../../../api.ts";
+import { Answered, useAnswer } from "../../answer.tsx";
+import { factorInWords, verdictInWords } from "../../components/compared.ts";
+import { Dialog } from "../../components/dialog.tsx";
+import { FactsTable } from "../../components/facts-table.tsx";
+import { type Pair, Pairs, Panel } from "../../components/panel.tsx";
+import { type Column, column, numberColumn, Table } from "../../components/table.tsx";
+import { RefusalText } from "../../components/text.tsx";
+import { clockInWords, dayOfYear, momentInWords } from "../../format.ts";
+import { useFrame, useProblem } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
-import { useAnswer } from "../../use-answer.ts";
+import { causeMessage } from "../../refusals.ts";
 import { datesOf, type Span } from "./period.ts";
-import { changed, hrefTo, selectionQuery, type View } from "./view.ts";
-import { costOf, nameInWords, outcomeInWords, outcomeOf, sinceBegin } from "./words.ts";
+import { changed, hrefTo, selectionQuery, type View, withFilter } from "./view.ts";
+import { costOf, isFree, nameInWords, outcomeInWords, outcomeOf, sinceBegin } from "./words.ts";
 
 interface ListProps {
   readonly view: View;
@@ -23,97 +29,78 @@ const PAGE = "50";
 
 /** The single records of what the chart shows, page by page. */
 export function RecordList({ view, span, fresh }: ListProps) {
-  const { t, client } = useFrame();
+  const { t } = useFrame();
   const selection = selectionQuery(view, span);
   const { cursor } = view;
   const query = new URLSearchParams(selection);
   query.set("limit", PAGE);
   if (cursor !== null) query.set(cursor.to === "older" ? "before" : "after", cursor.id);
-  const asked = query.toString();
   // Only the newest page changes.
-  const { value, failure, busy } = useAnswer(
-    (signal) => client.get("/api/records", new URLSearchParams(asked), signal),
-    [asked],
-    cursor === null ? fresh : 0,
-  );
-  const records = value?.records ?? [];
+  const asked = useAnswer("/api/records", { query, fresh: cursor === null ? fresh : 0 });
   const { from, to } = datesOf(span);
   return (
-    <section class="panel records" aria-labelledby="records-title" aria-busy={busy}>
-      <header>
-        <h2 id="records-title">{t("records.title")}</h2>
-        <SaveButton query={selection.toString()} name={`keybearer-${from}-${to}.csv`} />
-      </header>
-      {failure === null ? null : (
-        <p class="empty" role="alert">
-          {t("frame.failed", { why: failure })}
-        </p>
-      )}
-      {records.length === 0 ? (
-        failure === null && <p class="empty">{t(busy ? "frame.loading" : "records.empty")}</p>
-      ) : (
-        <Table
-          caption={t("records.title")}
-          columns={columnsFor(t)}
-          rows={records}
-          keyOf={({ id }) => id}
-          hrefOf={({ id }) => hrefTo(changed(view, { record: id }))}
-        />
-      )}
-      {value === null || (value.newer === null && value.older === null) ? null : (
-        <nav class="row body" aria-label={t("records.pages")}>
-          <PageLink
-            view={view}
-            cursor={value.newer === null ? null : { to: "newer", id: value.newer }}
-            text={t("records.newer")}
-          />
-          <PageLink
-            view={view}
-            cursor={value.older === null ? null : { to: "older", id: value.older }}
-            text={t("records.older")}
-          />
-          {cursor === null ? null : (
-            <a href={hrefTo(changed(view, { cursor: null }))}>{t("records.newest")}</a>
+    <Panel
+      name="records one-line"
+      title={t("records.title")}
+      aside={<SaveButton query={selection.toString()} name={`keybearer-${from}-${to}.csv`} />}
+    >
+      <div aria-busy={asked.busy}>
+        <Answered asked={asked}>
+          {(page) => (
+            <>
+              <Table
+                caption={t("records.title")}
+                columns={columnsFor(t)}
+                rows={page.records}
+                keyOf={({ id }) => id}
+                hrefOf={({ id }) => hrefTo(changed(view, { record: id }))}
+                empty={t("records.empty")}
+              />
+              <PageLinks view={view} page={page} />
+            </>
           )}
-        </nav>
-      )}
-    </section>
+        </Answered>
+      </div>
+    </Panel>
   );
 }
 
-interface PageLinkProps {
-  readonly view: View;
-  /** null: there is no such page. */
-  readonly cursor: View["cursor"];
-  readonly text: string;
-}
-
-function PageLink({ view, cursor, text }: PageLinkProps) {
-  if (cursor === null) return <span class="muted">{text}</span>;
-  return <a href={hrefTo(changed(view, { cursor }))}>{text}</a>;
+function PageLinks({ view, page: { newer, older } }: { readonly view: View; readonly page: RecordsPage }) {
+  const { t } = useFrame();
+  if (newer === null && older === null) return null;
+  const link = (text: string, cursor: View["cursor"]) => (
+    <a href={hrefTo(changed(view, { cursor }))}>{text}</a>
+  );
+  const newerText = t("records.newer");
+  const olderText = t("records.older");
+  return (
+    <nav class="row body" aria-label={t("records.pages")}>
+      {newer === null ? <span class="muted">{newerText}</span> : link(newerText, { to: "newer", id: newer })}
+      {older === null ? <span class="muted">{olderText}</span> : link(olderText, { to: "older", id: older })}
+      {view.cursor === null ? null : link(t("records.newest"), null)}
+    </nav>
+  );
 }
 
 function columnsFor(t: Translate): readonly Column<ShownRecord>[] {
-  const column = (
-    id: "began" | "tool" | "model" | "end" | "input" | "output" | "first-byte" | "took" | "cost",
-    cell: Column<ShownRecord>["cell"],
-  ): Column<ShownRecord> => ({ id, title: t(`records.column.${id}`), cell });
-  const number = (...given: Parameters<typeof column>) => ({ ...column(...given), isNumber: true });
+  // Unknown is not zero.
+  const tokens = (count: number | null) => (count === null ? "–" : short(count));
   return [
-    column("began", ({ started_at: at }) => `${dayOf(at).slice(5)} ${clockInWords(at)}`),
-    column("tool", ({ tool }) => nameInWords(tool, "tool", t)),
-    column("model", ({ model, model_answered: answered }) => model ?? answered ?? "–"),
-    column("end", (record) => (
-      <span class="outcome" data-outcome={outcomeOf(record)}>
-        {outcomeInWords(record, t)}
-      </span>
-    )),
-    number("input", (record) => countOf(inputOf(record))),
-    number("output", ({ output_tokens: tokens }) => countOf(tokens)),
-    number("first-byte", (record) => sinceBegin(record, record.first_byte_at)),
-    number("took", (record) => sinceBegin(record, record.ended_at)),
-    number("cost", (record) => costOf(record, record.cost_microdollars)),
+    column(t("mirror.fact.began"), ({ started_at: at }) => `${dayOfYear(at)} ${clockInWords(at)}`),
+    column(t("word.tool"), ({ tool }) => nameInWords(tool, "tool", t)),
+    column(t("word.model"), ({ model, model_answered: answered }) => model ?? answered ?? "–"),
+    column(t("word.outcome"), (record) => <Outcome record={record} />),
+    numberColumn(t("records.column.input"), (record) => tokens(inputOf(record))),
+    numberColumn(t("records.column.output"), (record) => tokens(record.output_tokens)),
+    numberColumn(t("word.first-byte"), (record) => sinceBegin(record, record.first_byte_at)),
+    numberColumn(t("mirror.fact.took"), (record) => sinceBegin(record, record.ended_at)),
+    numberColumn(t("word.cost"), (record) => costOf(record, record.cost_microdollars)),
   ];
+}
+
+function Outcome({ record }: { readonly record: ShownRecord }) {
+  const { t } = useFrame();
+  return <span data-state={outcomeOf(record)}>{outcomeInWords(record, t)}</span>;
 }
 
 function inputOf({ input_tokens, cache_read_tokens, cache_write_tokens }: ShownRecord): number | null {
@@ -121,33 +108,28 @@ function inputOf({ input_tokens, cache_read_tokens, cache_write_tokens }: ShownR
   return (input_tokens ?? 0) + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
 }
 
-/** Unknown is not zero. */
-function countOf(tokens: number | null): string {
-  return tokens === null ? "–" : short(tokens);
-}
-
 /** Fetched with the session's header, which a plain link could not send, and then saved from memory. */
 function SaveButton({ query, name }: { readonly query: string; readonly name: string }) {
-  const { t, client, live } = useFrame();
-  const [state, setState] = useState<"idle" | "busy" | { readonly failure: string }>("idle");
+  const { t, client } = useFrame();
+  const problemOf = useProblem();
+  const [isBusy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<string | null>(null);
   const save = async () => {
-    setState("busy");
+    setBusy(true);
+    setProblem(null);
     try {
-      saveAs(await client.csv(new URLSearchParams(query)), name);
-      setState("idle");
+      saveAs(await client.csv(query), name);
     } catch (error) {
-      if (error instanceof Failed && error.kind === "session") live.sessionOver();
-      setState({ failure: wordsOf(error) });
+      setProblem(problemOf(error));
     }
+    setBusy(false);
   };
   return (
     <>
-      <button type="button" class="plain" disabled={state === "busy"} onClick={() => void save()}>
-        {t(state === "busy" ? "records.csv.busy" : "records.csv")}
+      <button type="button" class="plain" disabled={isBusy} onClick={() => void save()}>
+        {t(isBusy ? "records.csv.busy" : "records.csv")}
       </button>
-      {typeof state === "string" ? null : (
-        <span role="alert">{t("frame.failed", { why: state.failure })}</span>
-      )}
+      {problem === null ? null : <span role="alert">{t("frame.failed", { problem })}</span>}
     </>
   );
 }
@@ -160,4 +142,192 @@ function saveAs(file: Blob, name: string): void {
   link.click();
   // The browser reads it after this turn.
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
+}
+
+interface OpenRecordProps {
+  readonly id: string;
+  readonly view: View;
+  readonly onClose: () => void;
+}
+
+/** One record with everything that is known about it. */
+export function OpenRecord({ id, view, onClose }: OpenRecordProps) {
+  const { t } = useFrame();
+  const asked = useAnswer(`/api/records/${encodeURIComponent(id)}`);
+  const record = asked.value?.record ?? null;
+  const title =
+    record === null
+      ? [t("record.title")]
+      : [record.tool ?? t("usage.nameless.tool"), record.model ?? record.model_answered];
+  return (
+    <Dialog title={title.filter((part) => part !== null).join(" · ")} onClose={onClose}>
+      <Answered asked={asked}>{(answer) => <Details answer={answer} view={view} />}</Answered>
+    </Dialog>
+  );
+}
+
+function Details({ answer, view }: { readonly answer: RecordAnswer; readonly view: View }) {
+  const { t, language } = useFrame();
+  const { record, attempts, compared } = answer;
+  return (
+    <>
+      <p class="row">
+        <strong>
+          <Outcome record={record} />
+        </strong>
+        <time class="muted" dateTime={new Date(record.started_at).toISOString()}>
+          {momentInWords(record.started_at, language)}
+        </time>
+      </p>
+      <Why record={record} />
+      <div class="grid record-facts">
+        {groupsFor(record, view, t).map(({ title, note, pairs }) => (
+          <section key={title}>
+            <h3>
+              {title} <small class="muted">{note}</small>
+            </h3>
+            <Pairs pairs={pairs} />
+          </section>
+        ))}
+      </div>
+      {attempts.length < 2 ? null : (
+        <section>
+          <h3>{t("record.attempts")}</h3>
+          <ol>
+            {attempts.map((attempt) => (
+              <li key={attempt.id}>
+                <a
+                  href={hrefTo(changed(view, { record: attempt.id }))}
+                  aria-current={attempt.id === record.id ? "true" : undefined}
+                >
+                  {localTime(attempt.started_at)}
+                </a>{" "}
+                {outcomeInWords(attempt, t)}
+              </li>
+            ))}
+          </ol>
+        </section>
+      )}
+      <section>
+        <h3>{t("record.console")}</h3>
+        {compared === null ? (
+          <p class="muted">{t("record.console.none")}</p>
+        ) : (
+          <>
+            <p>{t("record.verdict", { verdict: verdictInWords(compared, t), reason: compared.reason })}</p>
+            {compared.row === null ? null : <FactsTable compared={compared} />}
+          </>
+        )}
+      </section>
+    </>
+  );
+}
+
+/** Why it did not work, and what to do. Nothing for a request that did. */
+function Why({ record }: { readonly record: ShownRecord }) {
+  const { t } = useFrame();
+  const outcome = outcomeOf(record);
+  if (outcome === null || outcome === "complete") return null;
+  const cause = causeMessage(record);
+  const isUnexplained = cause === null && record.refusal === null && outcome !== "refused";
+  return (
+    <div class="box stack" data-kind="bad">
+      {record.refusal === null ? null : <RefusalText record={record} />}
+      {cause === null ? null : <p>{t(cause)}</p>}
+      {isUnexplained ? <p>{t(`record.why.${outcome}`)}</p> : null}
+    </div>
+  );
+}
+
+interface Group {
+  readonly title: string;
+  readonly note?: string;
+  readonly pairs: readonly Pair[];
+}
+
+function groupsFor(record: ShownRecord, view: View, t: Translate): readonly Group[] {
+  const tokens = (count: number | null) => (count !== null ? exact(count) : isFree(record) ? "–" : "?");
+  const only = (by: "session" | "project" | "machine" | "group" | "key"): Pair => [
+    t(`usage.by.${by}`),
+    <a href={hrefTo({ ...withFilter(view, by, record[by] ?? ""), record: null })}>
+      {nameInWords(record[by], by, t)}
+    </a>,
+  ];
+  const { stream, cause, cause_detail: detail } = record;
+  const causes = [cause, detail].filter((one) => one !== null).join(", ");
+  const code = (id: string | null) => (id === null ? null : <code>{id}</code>);
+  return [
+    {
+      title: t("record.timing"),
+      pairs: [
+        [t("record.waited"), record.waited_ms === 0 ? null : duration(record.waited_ms)],
+        [t("record.first-byte"), sinceBegin(record, record.first_byte_at)],
+        [t("record.took"), sinceBegin(record, record.ended_at)],
+      ],
+    },
+    {
+      title: t("limit.tokens"),
+      note: t(`record.tokens-from.${isFree(record) ? "free" : record.tokens_from}`),
+      pairs: [
+        [t("mirror.fact.input"), tokens(record.input_tokens)],
+        [t("record.cache-read"), tokens(record.cache_read_tokens)],
+        [t("record.cache-write"), tokens(record.cache_write_tokens)],
+        [t("mirror.fact.output"), tokens(record.output_tokens)],
+        [t("record.reasoning"), tokens(record.reasoning_tokens)],
+      ],
+    },
+    {
+      title: t("limit.spend"),
+      note: pricing(record, t),
+      pairs: [
+        [t("mirror.fact.list-price"), costOf(record, record.list_microdollars)],
+        [t("record.multiplier"), factorInWords(record.multiplier)],
+        [t("word.cost"), costOf(record, record.cost_microdollars)],
+        [t("record.billed"), costOf(record, record.billed_microdollars)],
+      ],
+    },
+    {
+      title: t("record.sender"),
+      pairs: [
+        only("session"),
+        only("project"),
+        [t("record.branch"), record.branch],
+        only("machine"),
+        [t("record.token"), record.token],
+        [t("record.process"), record.process],
+        [t("record.user-agent"), record.user_agent],
+      ],
+    },
+    {
+      title: t("record.request"),
+      pairs: [
+        [t("mirror.fact.endpoint"), `${record.method} ${record.endpoint}`],
+        [t("word.model"), record.model],
+        [t("record.model-answered"), record.model_answered === record.model ? null : record.model_answered],
+        [t("word.gateway"), record.gateway],
+        only("group"),
+        only("key"),
+        [t("mirror.fact.stream"), stream === null ? null : t(stream ? "record.yes" : "record.no")],
+        [t("record.status"), record.status],
+        [t("record.refusal"), record.refusal],
+        [t("record.cause"), causes === "" ? null : causes],
+        [t("record.bytes"), `${exact(record.bytes_in)}, ${exact(record.bytes_out)}`],
+      ],
+    },
+    {
+      title: t("record.ids"),
+      pairs: [
+        [t("record.id"), code(record.id)],
+        [t("record.last-id"), code(record.last_id)],
+        ...Object.entries(record.gateway_ids).map(([name, id]): Pair => [name, code(id)]),
+      ],
+    },
+  ];
+}
+
+/** How its cost was found, or why it was not. */
+function pricing(record: ShownRecord, t: Translate): string {
+  if (isFree(record)) return t("record.priced.free");
+  if (record.cost_microdollars !== null) return t("record.priced.list");
+  return t(record.tokens_from === "none" ? "record.priced.no-tokens" : "record.priced.no-price");
 }

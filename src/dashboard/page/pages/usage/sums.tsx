@@ -1,18 +1,17 @@
-import { useMemo, useState } from "preact/hooks";
-import { costInWords, dollars, duration, exact } from "../../../../core/units.ts";
+import { useMemo } from "preact/hooks";
+import { dollars, duration, exact } from "../../../../core/units.ts";
 import { percent, short } from "../../../../usage/reports/format.ts";
 import type { UsageChart, UsageRow, UsageSums } from "../../../api.ts";
-import { Chart } from "../../components/chart.tsx";
-import { type Line, layersOf } from "../../components/chart-layers.ts";
-import { sortRows } from "../../components/sort-rows.ts";
-import { Swatch } from "../../components/swatch.tsx";
+import { Chart, Swatch } from "../../components/chart.tsx";
+import { type Line, layersOf, OTHER } from "../../components/chart-layers.ts";
+import { type Figure, Figures } from "../../components/panel.tsx";
 import { type Column, Table } from "../../components/table.tsx";
 import { Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
 import { datesOf } from "./period.ts";
 import { changed, hrefTo, type View, withFilter } from "./view.ts";
-import { amountIn, changeInWords, errorRate, linesOf, nameInWords } from "./words.ts";
+import { amountIn, changeInWords, costOfSums, errorRate, linesOf, nameInWords } from "./words.ts";
 
 interface SumsProps {
   readonly chart: UsageChart;
@@ -22,6 +21,9 @@ interface SumsProps {
   readonly onView: (view: View) => void;
 }
 
+/** As many names are listed at first. */
+const FIRST = 10;
+
 /** What the period comes to, bar by bar and name by name. */
 export function Sums({ chart, before, view, onView }: SumsProps) {
   const { t } = useFrame();
@@ -29,6 +31,7 @@ export function Sums({ chart, before, view, onView }: SumsProps) {
   const { by, bin, bins, zone } = chart;
   const { measure } = view;
   const lines = useMemo(() => linesOf(chart, measure), [chart, measure]);
+  const columns = useMemo(() => columnsFor(chart, before, lines, t), [chart, before, lines, t]);
   const dates = datesOf({ since: chart.since ?? 0, until: chart.until ?? 0 });
   const label = t("usage.chart.label", {
     measure: t(`usage.measure.${measure}`),
@@ -45,9 +48,9 @@ export function Sums({ chart, before, view, onView }: SumsProps) {
   return (
     <section class="panel" aria-label={label}>
       <div class="body stack">
-        <Figures total={chart.total} before={before?.total ?? null} />
+        <Figures figures={figuresOf(chart.total, before?.total ?? null, t)} />
         {chart.total.requests === 0 ? (
-          <p class="empty usage-waiting">{t("usage.chart.empty")}</p>
+          <p class="empty">{t("usage.chart.empty")}</p>
         ) : (
           <Chart
             label={label}
@@ -64,7 +67,16 @@ export function Sums({ chart, before, view, onView }: SumsProps) {
         <Notes chart={chart} />
       </div>
       {chart.rows.length === 0 ? null : (
-        <ByName chart={chart} before={before} view={view} lines={lines} onView={onView} />
+        <Table
+          caption={t("usage.table", { by: t(`usage.by.${by}`) })}
+          columns={columns}
+          rows={chart.rows}
+          first={FIRST}
+          keyOf={({ name }) => name ?? ""}
+          sort={view.sort}
+          onSort={(sort) => onView(changed(view, { sort }))}
+          hrefOf={({ name }) => hrefTo(withFilter(view, by, name ?? ""))}
+        />
       )}
     </section>
   );
@@ -91,82 +103,45 @@ function ownZone(): string {
   return new Intl.DateTimeFormat().resolvedOptions().timeZone;
 }
 
-interface Figure {
-  readonly id: "cost" | "requests" | "errors" | "tokens" | "cache" | "first-byte";
+interface Quantity {
   /** null: unknown, or there is none. */
-  readonly value: (sums: UsageSums) => number | null;
+  readonly of: (sums: UsageSums) => number | null;
   readonly text: (value: number, sums: UsageSums) => string;
 }
 
-const FIGURES: readonly Figure[] = [
-  { id: "cost", value: (sums) => sums.cost_microdollars, text: (_, sums) => costOf(sums) },
-  { id: "requests", value: (sums) => sums.requests, text: exact },
-  { id: "errors", value: errorRate, text: percent },
-  { id: "tokens", value: (sums) => sums.tokens, text: short },
-  { id: "cache", value: (sums) => sums.cache_share, text: percent },
-  { id: "first-byte", value: (sums) => sums.first_byte_p50_ms, text: duration },
-];
+const QUANTITIES = {
+  cost: { of: (sums) => sums.cost_microdollars, text: (_, sums) => costOfSums(sums) },
+  billed: { of: (sums) => sums.billed_microdollars, text: (value) => dollars(value) },
+  requests: { of: (sums) => sums.requests, text: exact },
+  refused: { of: (sums) => sums.refused || null, text: exact },
+  errors: { of: errorRate, text: percent },
+  tokens: { of: (sums) => sums.tokens, text: short },
+  input: { of: inputOf, text: short },
+  cache: { of: (sums) => sums.cache_share, text: percent },
+  output: { of: (sums) => sums.output_tokens, text: short },
+  p50: { of: (sums) => sums.first_byte_p50_ms, text: duration },
+  p95: { of: (sums) => sums.first_byte_p95_ms, text: duration },
+} as const satisfies Readonly<Record<string, Quantity>>;
+
+function inWords({ of, text }: Quantity, sums: UsageSums): string {
+  const value = of(sums);
+  return value === null ? "–" : text(value, sums);
+}
+
+const FIGURES = ["cost", "requests", "errors", "tokens", "cache", "p50"] as const;
 
 /** What the period comes to, beside the one before. */
-function Figures({ total, before }: { readonly total: UsageSums; readonly before: UsageSums | null }) {
-  const { t } = useFrame();
-  const said = (figure: Figure, sums: UsageSums) => {
-    const value = figure.value(sums);
-    return value === null ? "–" : figure.text(value, sums);
-  };
-  return (
-    <dl class="figures versus">
-      {FIGURES.map((figure) => (
-        <div key={figure.id}>
-          <dt>{t(`usage.figure.${figure.id}`)}</dt>
-          <dd>
-            {said(figure, total)}{" "}
-            <small>{before === null ? null : versus(figure, total, said(figure, before), before, t)}</small>
-          </dd>
-        </div>
-      ))}
-    </dl>
-  );
-}
-
-/** +12%, before $3.20 */
-function versus(figure: Figure, total: UsageSums, text: string, before: UsageSums, t: Translate): string {
-  // A percentage of a percentage would be read as its change in points.
-  const isShare = figure.text === percent;
-  const change = isShare ? null : changeInWords(figure.value(total) ?? 0, figure.value(before) ?? 0);
-  const was = t("usage.before", { text });
-  return change === null ? was : `${change}${t("frame.comma")}${was}`;
-}
-
-/** More rows than this are folded. */
-const FIRST = 10;
-
-/** The chart's legend and its numbers: one line for each name. */
-function ByName({ chart, before, view, lines, onView }: SumsProps & { readonly lines: readonly Line[] }) {
-  const { t } = useFrame();
-  const [all, setAll] = useState(false);
-  const { by } = chart;
-  const columns = useMemo(() => columnsFor(chart, before, lines, t), [chart, before, lines, t]);
-  const sorted = sortRows(chart.rows, columns, view.sort);
-  const more = sorted.length - FIRST;
-  return (
-    <>
-      <Table
-        caption={t("usage.table", { by: t(`usage.by.${by}`) })}
-        columns={columns}
-        rows={all ? sorted : sorted.slice(0, FIRST)}
-        keyOf={({ name }) => name ?? ""}
-        sort={view.sort}
-        onSort={(sort) => onView(changed(view, { sort }))}
-        hrefOf={({ name }) => hrefTo(withFilter(view, by, name ?? ""))}
-      />
-      {more <= 0 ? null : (
-        <button type="button" class="quiet" onClick={() => setAll(!all)} aria-expanded={all}>
-          {all ? t("usage.table.fewer") : t("usage.table.more", { n: more })}
-        </button>
-      )}
-    </>
-  );
+function figuresOf(total: UsageSums, before: UsageSums | null, t: Translate): readonly Figure[] {
+  return FIGURES.map((id) => {
+    const quantity: Quantity = QUANTITIES[id];
+    const figure = { name: t(`usage.figure.${id}`), value: inWords(quantity, total) };
+    if (before === null) return { ...figure, note: "" };
+    const was = t("usage.before", { text: inWords(quantity, before) });
+    // A percentage of a percentage would be read as its change in points.
+    const isShare = quantity.text === percent;
+    const change = isShare ? null : changeInWords(quantity.of(total) ?? 0, quantity.of(before) ?? 0);
+    return { ...figure, note: change === null ? was : `${change}${t("frame.comma")}${was}` };
+  });
 }
 
 function columnsFor(
@@ -177,67 +152,42 @@ function columnsFor(
 ): readonly Column<UsageRow>[] {
   const paints = new Map(layersOf(lines).map(({ name, paint, folded }) => [folded ? "" : name, paint]));
   const costs = new Map(before?.rows.map(({ name, cost_microdollars: cost }) => [name, cost]));
-  const number = (
-    id: "cost" | "billed" | "requests" | "refused" | "errors" | "input" | "cache" | "output" | "p50" | "p95",
-    numberOf: (row: UsageRow) => number | null,
-    text: (value: number, row: UsageRow) => string,
-  ): Column<UsageRow> => ({
+  const costBefore = ({ name }: UsageRow) => costs.get(name) ?? 0;
+  const number = (id: Exclude<keyof typeof QUANTITIES, "tokens">, about = ""): Column<UsageRow> => ({
     id,
     title: t(`usage.table.${id}`),
     isNumber: true,
-    sortBy: numberOf,
-    cell: (row) => {
-      const value = numberOf(row);
-      return value === null ? "–" : text(value, row);
-    },
+    sortBy: QUANTITIES[id].of,
+    cell: (row) => `${about}${inWords(QUANTITIES[id], row)}`,
   });
-  const time = (ms: number) => `${first_byte_exact ? "" : "≈ "}${duration(ms)}`;
+  const about = first_byte_exact ? "" : "≈ ";
   return [
     {
       id: "name",
       title: t(`usage.by.${by}`),
       sortBy: ({ name }) => name,
       cell: ({ name }) => (
-        <span class="usage-name" data-nameless={name === null}>
+        <span class={name === null ? "usage-name muted" : "usage-name"}>
           <Swatch paint={paints.get(name) ?? OTHER} /> {nameInWords(name, by, t)}
         </span>
       ),
     },
-    number(
-      "cost",
-      (row) => row.cost_microdollars,
-      (_, row) => costOf(row),
-    ),
+    number("cost"),
     {
       id: "change",
       title: t("usage.table.change"),
       isNumber: true,
-      sortBy: ({ name, cost_microdollars: cost }) => cost - (costs.get(name) ?? 0),
-      cell: ({ name, cost_microdollars: cost }) => changeInWords(cost, costs.get(name) ?? 0) ?? "–",
+      sortBy: (row) => row.cost_microdollars - costBefore(row),
+      cell: (row) => changeInWords(row.cost_microdollars, costBefore(row)) ?? "–",
     },
-    number(
-      "billed",
-      (row) => row.billed_microdollars,
-      (value) => dollars(value),
+    ...(["billed", "requests", "refused", "errors", "input", "cache", "output"] as const).map((id) =>
+      number(id),
     ),
-    number("requests", (row) => row.requests, exact),
-    number("refused", (row) => row.refused || null, exact),
-    number("errors", (row) => errorRate(row) || null, percent),
-    number("input", inputOf, short),
-    number("cache", (row) => row.cache_share, percent),
-    number("output", (row) => row.output_tokens, short),
-    number("p50", (row) => row.first_byte_p50_ms, time),
-    number("p95", (row) => row.first_byte_p95_ms, time),
+    number("p50", about),
+    number("p95", about),
   ];
 }
 
-/** What the chart has folded together. */
-const OTHER = "--series-8";
-
 function inputOf({ input_tokens, cache_read_tokens, cache_write_tokens }: UsageSums): number {
   return input_tokens + cache_read_tokens + cache_write_tokens;
-}
-
-function costOf({ cost_microdollars: cost, unpriced, unmetered }: UsageSums): string {
-  return costInWords(cost, unpriced + unmetered);
 }

@@ -28,20 +28,6 @@ export interface View {
   readonly record: string | null;
 }
 
-export const FIRST_VIEW: View = {
-  period: { kind: "7d" },
-  bin: null,
-  by: "tool",
-  measure: "money",
-  filters: {},
-  end: null,
-  search: "",
-  sort: null,
-  bar: null,
-  cursor: null,
-  record: null,
-};
-
 /** URLs are typed and shared, so what cannot be read is ignored. */
 export function viewOf(query: URLSearchParams): View {
   const filters: Partial<Record<By, string>> = {};
@@ -54,8 +40,8 @@ export function viewOf(query: URLSearchParams): View {
   return {
     period: periodOf(query.get("period")),
     bin: oneOf(BINS, query.get("bin")),
-    by: oneOf(SELECTED_NAMES, query.get("by")) ?? FIRST_VIEW.by,
-    measure: oneOf(MEASURES, query.get("show")) ?? FIRST_VIEW.measure,
+    by: oneOf(SELECTED_NAMES, query.get("by")) ?? "tool",
+    measure: oneOf(MEASURES, query.get("show")) ?? "money",
     filters,
     end: oneOf(OUTCOMES, query.get("end")),
     search: query.get("search") ?? "",
@@ -65,6 +51,8 @@ export function viewOf(query: URLSearchParams): View {
     record: idOf(query.get("record")),
   };
 }
+
+export const FIRST_VIEW = viewOf(new URLSearchParams());
 
 /** Only what differs from the first view, so that a plain address stays plain. */
 export function queryOf(view: View): URLSearchParams {
@@ -127,7 +115,7 @@ function periodOf(text: string | null): Period {
   const preset = oneOf(PRESETS, text);
   if (preset !== null) return { kind: preset };
   const [from = "", to = "", ...more] = (text ?? "").split("..");
-  if (more.length > 0 || !isDate(from) || !isDate(to)) return FIRST_VIEW.period;
+  if (more.length > 0 || !isDate(from) || !isDate(to)) return { kind: "7d" };
   return from <= to ? { kind: "custom", from, to } : { kind: "custom", from: to, to: from };
 }
 

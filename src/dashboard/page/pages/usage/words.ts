@@ -1,11 +1,11 @@
-import { costInWords, duration, exact } from "../../../../core/units.ts";
+import { costInWords, dayName, duration, exact, localTime } from "../../../../core/units.ts";
 import { isBilledLater } from "../../../../metering/protocols.ts";
 import { mayCost } from "../../../../usage/record.ts";
 import { short } from "../../../../usage/reports/format.ts";
 import type { Outcome } from "../../../../usage/reports/names.ts";
 import type { By, ShownRecord, UsageChart, UsageSeries, UsageSums } from "../../../api.ts";
 import type { Line } from "../../components/chart-layers.ts";
-import { clockInWords, dayOf } from "../../format.ts";
+import { clockInWords } from "../../format.ts";
 import type { Translate } from "../../messages/messages.ts";
 import type { Span } from "./period.ts";
 import type { Measure } from "./view.ts";
@@ -50,9 +50,8 @@ export function changeInWords(now: number, before: number): string | null {
 
 /** 2026-11-03 14:00:00 – 15:00:00 */
 export function barTitle({ since, until }: Span): string {
-  const isOneDay = dayOf(since) === dayOf(until - 1);
-  const end = isOneDay ? clockInWords(until) : `${dayOf(until)} ${clockInWords(until)}`;
-  return `${dayOf(since)} ${clockInWords(since)} – ${end}`;
+  const isOneDay = dayName(since) === dayName(until - 1);
+  return `${localTime(since)} – ${isOneDay ? clockInWords(until) : localTime(until)}`;
 }
 
 /** null: it has not ended. An answer that is an error is a failure, whoever made it. */
@@ -79,6 +78,11 @@ export function isFree(record: ShownRecord): boolean {
 /** Unknown is not zero, and where nothing is paid for there is nothing to know. */
 export function costOf(record: ShownRecord, microdollars: number | null): string {
   return microdollars === null && isFree(record) ? "–" : costInWords(microdollars);
+}
+
+/** Of sums, which may lack requests of unknown cost. */
+export function costOfSums({ cost_microdollars: cost, unpriced, unmetered }: UsageSums): string {
+  return costInWords(cost, unpriced + unmetered);
 }
 
 /** How long after its beginning something happened. Clocks are set, even during a request. */

@@ -1,4 +1,6 @@
+import type { Kind } from "../../limits/counters.ts";
 import type { Action } from "../actions/action.ts";
+import type { Translate } from "./messages/messages.ts";
 
 /** Of a tool, a token or a browser. */
 export const NAME = /^[A-Za-z0-9][\w.-]{0,39}$/;
@@ -17,10 +19,7 @@ export interface Field {
   readonly check?: (text: string) => string | null;
 }
 
-export interface Choice {
-  readonly value: string;
-  readonly label: string;
-}
+export type Choice = readonly [value: string, text: string];
 
 /** What is asked first, for an action that needs it. */
 export interface ActionForm {
@@ -33,6 +32,24 @@ export interface ActionForm {
   readonly actionFor: (values: Values) => Action | null;
 }
 
+/** The name of something new: a tool, a token or a browser. */
+export function nameField(field: Omit<Field, "check">, t: Translate): Field {
+  return { ...field, check: (text) => (NAME.test(text) ? null : t("form.wrong.name")) };
+}
+
 export function isForm(asked: Action | ActionForm): asked is ActionForm {
   return "actionFor" in asked;
 }
+
+/** Requests, tokens or micro-dollars, typed as 60, 400k or 2.50; null: it is not an amount above zero. */
+export function readAmount(limit: Kind, text: string): number | null {
+  const [, digits = "", unit = ""] = /^\$?(\d{1,9}(?:\.\d{1,6})?)([kKmM]?)$/.exec(text) ?? [];
+  if (limit === "spend" && unit !== "") return null;
+  const scale = limit === "spend" ? 1_000_000 : (MULTIPLES[unit.toLowerCase()] ?? 1);
+  const amount = Number(digits) * scale;
+  const whole = Math.round(amount);
+  const isWhole = Math.abs(amount - whole) < 1e-6;
+  return isWhole && whole > 0 ? whole : null;
+}
+
+const MULTIPLES: Readonly<Record<string, number>> = { k: 1000, m: 1_000_000 };

@@ -1,14 +1,21 @@
 import { chooseLanguage, type Language } from "./messages/messages.ts";
+import { readStored, writeStored } from "./stored.ts";
 
 /** What the reader chose for this browser. auto: as the system has it. */
 export const THEMES = ["auto", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 
+export const LANGUAGES: readonly (readonly [Language, string])[] = [
+  ["en", "English"],
+  ["zh-CN", "简体中文"],
+];
+
 const THEME = "keybearer.theme";
 const LANGUAGE = "keybearer.language";
+const storage = () => localStorage;
 
 export function readTheme(): Theme {
-  const stored = read(THEME);
+  const stored = readStored(storage, THEME);
   return THEMES.find((theme) => theme === stored) ?? "auto";
 }
 
@@ -25,34 +32,17 @@ export function applyTheme(): void {
   apply();
 }
 
-export function chooseTheme(theme: Theme): void {
-  write(THEME, theme);
-  location.reload();
-}
-
 export function readLanguage(): Language {
-  const stored = read(LANGUAGE);
+  const stored = readStored(storage, LANGUAGE);
   return chooseLanguage(stored === null ? navigator.languages : [stored]);
 }
 
-export function chooseLanguageFor(language: Language): void {
-  write(LANGUAGE, language);
+export function chooseTheme(theme: Theme): void {
+  writeStored(storage, THEME, theme);
   location.reload();
 }
 
-function read(name: string): string | null {
-  try {
-    return localStorage.getItem(name);
-  } catch {
-    // Storage is switched off.
-    return null;
-  }
-}
-
-function write(name: string, value: string): void {
-  try {
-    localStorage.setItem(name, value);
-  } catch {
-    // Storage is switched off: the choice holds until the reload.
-  }
+export function chooseLanguageFor(language: Language): void {
+  writeStored(storage, LANGUAGE, language);
+  location.reload();
 }

@@ -1,0 +1,105 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { useFrame, useProblem } from "./frame.tsx";
+import { type Answers, isAbort } from "./live/client.ts";
+
+export interface Answer<T> {
+  /** The last that came; while it is asked again too. */
+  readonly value: T | null;
+  /** Why there is none, or no newer one. */
+  readonly problem: string | null;
+  readonly busy: boolean;
+  again(): void;
+}
+
+interface Asked {
+  readonly query?: URLSearchParams;
+  /** Another value when what is there is wrong by now: it is asked at once. */
+  readonly on?: string | number | undefined;
+  /** Another value when there is something new: it is asked once the last answer is here. */
+  readonly fresh?: string | number | undefined;
+  /** Again and again while the page is visible. */
+  readonly everyMs?: number;
+}
+
+/**
+ * Asks the daemon when it is shown, when what is asked changes, and after a gap in the event stream. Aborts what is no
+ * longer needed.
+ * @param path null: nothing is asked
+ */
+export function useAnswer<Path extends keyof Answers>(
+  path: Path | null,
+  { query, on, fresh, everyMs }: Asked = {},
+): Answer<Answers[Path]> {
+  const { live, client } = useFrame();
+  const problemOf = useProblem();
+  const [round, setRound] = useState(0);
+  const [seen, setSeen] = useState(fresh);
+  const [answer, setAnswer] = useState<Omit<Answer<Answers[Path]>, "again">>(NOTHING);
+  const { busy } = answer;
+  const asked = String(query ?? "");
+  const again = () => setRound((before) => before + 1);
+  useEffect(() => live.onMissed(again), [live]);
+  useEffect(() => {
+    if (!busy) setSeen(fresh);
+  }, [fresh, busy]);
+  useEffect(() => {
+    // Not while one is on its way: to ask again gives that one up, and a slow answer would never come.
+    if (!busy && everyMs !== undefined) return live.every(everyMs, again);
+  }, [live, busy, everyMs]);
+  useEffect(() => {
+    if (path === null) {
+      setAnswer(NOTHING);
+      return;
+    }
+    const controller = new AbortController();
+    const { signal } = controller;
+    setAnswer((before) => ({ ...before, busy: true }));
+    client.get(path, asked, signal).then(
+      (value) => {
+        if (!signal.aborted) setAnswer({ value, problem: null, busy: false });
+      },
+      (error: unknown) => {
+        if (signal.aborted || isAbort(error)) return;
+        setAnswer(({ value }) => ({ value, problem: problemOf(error), busy: false }));
+      },
+    );
+    return () => controller.abort();
+  }, [path, asked, on, round, seen]);
+  return { ...answer, again };
+}
+
+const NOTHING = { value: null, problem: null, busy: true };
+
+interface AnsweredProps<T> {
+  readonly asked: Answer<T>;
+  /** Shown until the first answer comes. */
+  readonly waiting?: string;
+  readonly children: (value: T) => ComponentChildren;
+}
+
+/** What was answered. Why there is no answer, or no newer one, comes with a button that asks again. */
+export function Answered<T>({ asked, waiting, children }: AnsweredProps<T>) {
+  const { t } = useFrame();
+  const { value, busy } = asked;
+  if (value === null && busy) return <p class="empty">{waiting ?? t("frame.loading")}</p>;
+  return (
+    <>
+      <Problem asked={asked} />
+      {value === null ? null : children(value)}
+    </>
+  );
+}
+
+export function Problem({ asked: { problem, again } }: { readonly asked: Answer<unknown> }) {
+  const { t } = useFrame();
+  if (problem === null) return null;
+  return (
+    <p class="box notice row" role="alert">
+      <span>{t("frame.failed", { problem })}</span>
+      <button type="button" class="plain" onClick={again}>
+        {t("frame.again")}
+      </button>
+    </p>
+  );
+}

@@ -1,0 +1,85 @@
+import type { Now } from "../../api.ts";
+import { agoInWords, spanInWords } from "../format.ts";
+import { useFrame } from "../frame.tsx";
+import type { LiveState } from "../live/live.ts";
+import { chooseLanguageFor, chooseTheme, LANGUAGES, readTheme, THEMES } from "../preferences.ts";
+import { hrefOf, PAGES, type PageName } from "../route.ts";
+import { Bookmark } from "./bookmark.tsx";
+import { Select, State } from "./panel.tsx";
+
+interface HeaderProps {
+  readonly page: PageName;
+  readonly state: LiveState;
+  readonly onSkip: () => void;
+}
+
+export function Header({ page, state, onSkip }: HeaderProps) {
+  const { t } = useFrame();
+  const { link, now } = state;
+  return (
+    <header class="top">
+      <button type="button" class="skip" onClick={onSkip}>
+        {t("frame.skip")}
+      </button>
+      <a class="brand" href={hrefOf("overview")}>
+        <KeyMark />
+        keybearer
+      </a>
+      <nav aria-label={t("frame.pages")}>
+        {PAGES.map((each) => (
+          <a key={each} href={hrefOf(each)} aria-current={each === page ? "page" : undefined}>
+            {t(`${each}.title`)}
+          </a>
+        ))}
+      </nav>
+      {now?.status.sandbox ? <span class="tag">{t("frame.sandbox")}</span> : null}
+      <span role="status">
+        <State state={link.state}>{t(`frame.link.${link.state}`)}</State>
+      </span>
+    </header>
+  );
+}
+
+function KeyMark() {
+  return (
+    <svg viewBox="0 0 32 32" width="20" height="20" aria-hidden="true">
+      <g fill="none" stroke="currentColor" stroke-width="3.4" stroke-linecap="round">
+        <circle cx="9" cy="16" r="5.5" />
+        <path d="M14.5 16H29M24 16v5.5" />
+      </g>
+    </svg>
+  );
+}
+
+export function Footer({ now }: { readonly now: Now | null }) {
+  const { t, language } = useFrame();
+  if (now === null) return null;
+  const { version, uptime_s: up, listen, config, sandbox } = now.status;
+  return (
+    <footer>
+      <span>
+        {t("frame.footer", { version, span: spanInWords(up * 1000, t), listen: listen.join(", ") })}
+      </span>
+      <span>
+        {sandbox
+          ? t("frame.footer.sandbox", { path: config.path })
+          : t("frame.footer.config", { path: config.path, ago: agoInWords(config.loaded_at, now.at, t) })}
+      </span>
+      <span class="row">
+        <Bookmark />
+        <Select
+          label={t("frame.language")}
+          value={language}
+          choices={LANGUAGES}
+          onChoose={chooseLanguageFor}
+        />
+        <Select
+          label={t("frame.theme")}
+          value={readTheme()}
+          choices={THEMES.map((theme) => [theme, t(`frame.theme.${theme}`)])}
+          onChoose={chooseTheme}
+        />
+      </span>
+    </footer>
+  );
+}
