@@ -138,7 +138,7 @@ export const FIRST_CASES: readonly Case[] = [
       const digits = await digitsFor(scene);
       await dialog.getByLabel("The six digits").fill(forToken === digits ? "999999" : forToken);
       await press("do it");
-      await dialog.getByRole("alert").getByText("these are not the digits for this action").waitFor();
+      await dialog.getByRole("alert").getByText("These are not the digits for this action").waitFor();
       t.equal(text(), start, "nothing was changed");
       await dialog.getByLabel("The six digits").fill(digits);
       await press("do it");

@@ -5,7 +5,7 @@ import type { Now } from "../api.ts";
 import type { ActionForm } from "./form.ts";
 import { type Client, Failed, messageOf } from "./live/client.ts";
 import type { Live, LiveState } from "./live/live.ts";
-import type { Language, Translate } from "./messages/messages.ts";
+import { findMessage, type Language, type MessageId, type Translate } from "./messages/messages.ts";
 
 /** What the page is made with. */
 export interface Parts {
@@ -57,9 +57,12 @@ export function useTime(everyMs = 10_000): number {
 export function useProblem(): (error: unknown) => string {
   const { live, t } = useFrame();
   return (error) => {
-    const kind = error instanceof Failed ? error.kind : null;
-    if (kind === "session") live.sessionOver();
-    return kind === "gone" ? t("frame.link.gone") : messageOf(error);
+    if (!(error instanceof Failed)) return messageOf(error);
+    if (error.kind === "session") live.sessionOver();
+    if (error.kind === "gone") return t("frame.link.gone");
+    // What has no code, such as what is wrong with a setting, has the daemon's words.
+    const own = error.code === null ? null : findMessage(`problem.${error.code}` satisfies MessageId);
+    return own === null ? error.message : t(own);
   };
 }
 

@@ -11,11 +11,14 @@ import type { Session } from "./session.ts";
 export class Failed extends Error {
   readonly kind: "gone" | "session" | "refused";
   readonly status: number;
+  /** null: only the words say what happened. */
+  readonly code: api.FailureCode | null;
 
-  constructor(kind: Failed["kind"], message: string, status = 0) {
+  constructor(kind: Failed["kind"], message: string, status = 0, code: Failed["code"] = null) {
     super(message);
     this.kind = kind;
     this.status = status;
+    this.code = code;
   }
 }
 
@@ -100,7 +103,9 @@ export class Client {
     if (response.ok) return response;
     const failure = (await readJson(response).catch(() => null)) as Partial<api.Failure> | null;
     const problem = typeof failure?.error === "string" ? failure.error : `HTTP ${response.status}`;
-    throw new Failed(response.status === 401 ? "session" : "refused", problem, response.status);
+    const kind = response.status === 401 ? "session" : "refused";
+    const code = (failure?.code ?? null) as Failed["code"];
+    throw new Failed(kind, problem, response.status, code);
   }
 }
 

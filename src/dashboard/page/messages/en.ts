@@ -748,4 +748,23 @@ export const EN = {
   "bill.keys.windows": "windows",
   "bill.keys.tool": "held by",
   "bill.keys.not-held": "not held here",
+
+  // Why the daemon did not do it, by the code that it sends
+  "problem.other-user":
+    "This connection belongs to another user of this machine. Only the user that runs keybearer may use the dashboard.",
+  "problem.no-session": "The session has ended → keybearer open",
+  "problem.code-over": "The code was used before, or is older than a minute → keybearer open",
+  "problem.too-many-codes": "Too many wrong codes. Wait a minute → keybearer open",
+  "problem.wrong-signature": "The signature of this browser does not hold → keybearer open",
+  "problem.unknown-browser": "This browser is not remembered, or not any more → keybearer open",
+  "problem.too-many-challenges": "Too many attempts. Wait a minute → keybearer open",
+  "problem.too-many-pages": "Too many pages are open already. Close one of them, then try again.",
+  "problem.too-many-questions": "Too many requests are waiting. Try again in a moment.",
+  "problem.action-gone": "This action waits no longer. Ask for it again.",
+  "problem.digits-missing": "This needs six digits from a terminal → keybearer confirm",
+  "problem.digits-wrong": "These are not the digits for this action. After three wrong tries it is dropped.",
+  "problem.digits-wrong-thrice": "The digits were wrong three times. Ask for the action again.",
+  "problem.config-not-in-force": "config.yaml is not in force, so nothing was changed → keybearer check",
+  "problem.rows-changed": "There are other rows than the page showed. Look at them again.",
+  "problem.nothing-held": "Nothing of it is held, or not any more.",
 } as const;

@@ -723,4 +723,22 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "bill.keys.windows": "时间窗",
   "bill.keys.tool": "使用它的工具",
   "bill.keys.not-held": "本机未持有",
+
+  // Why the daemon did not do it, by the code that it sends
+  "problem.other-user": "这个连接属于本机的另一个用户。只有运行 keybearer 的用户才能使用本页。",
+  "problem.no-session": "会话已结束 → keybearer open",
+  "problem.code-over": "登录码已经用过，或已超过一分钟 → keybearer open",
+  "problem.too-many-codes": "错误的登录码太多。请等一分钟 → keybearer open",
+  "problem.wrong-signature": "这个浏览器的签名无效 → keybearer open",
+  "problem.unknown-browser": "这个浏览器没有被记住，或已被撤销 → keybearer open",
+  "problem.too-many-challenges": "尝试次数太多。请等一分钟 → keybearer open",
+  "problem.too-many-pages": "打开的页面已经太多。请关闭一个再试。",
+  "problem.too-many-questions": "等待中的请求太多。请稍后再试。",
+  "problem.action-gone": "这个操作已不再等待确认。请重新发起。",
+  "problem.digits-missing": "这需要终端里的六位数字 → keybearer confirm",
+  "problem.digits-wrong": "这不是该操作的数字。输错三次，操作就会作废。",
+  "problem.digits-wrong-thrice": "数字已输错三次。请重新发起操作。",
+  "problem.config-not-in-force": "config.yaml 没有生效，所以什么都没有改 → keybearer check",
+  "problem.rows-changed": "现在的记录与页面上显示的不同。请重新查看。",
+  "problem.nothing-held": "这里没有等待信任的更改，或已不再等待。",
 };
