@@ -13,6 +13,7 @@ import {
   measureScrapes,
   measureStarts,
   measureStreams,
+  measureWatched,
   type Run,
   warmUp,
 } from "./measures.ts";
@@ -64,6 +65,7 @@ async function run(options: Options, processes: Processes, folder: string): Prom
     await measureMemory(run, candidates.filter(isCompared));
   }
   if (options.parts.includes("scrapes")) await measureScrapes({ session, candidates, plan, results });
+  if (options.parts.includes("watched")) await measureWatchedLoad(processes, folder, plan, results, log);
   if (options.parts.includes("usage-log")) await measureUsageLog(processes, folder, plan, results, log);
 
   const setting = {
@@ -107,7 +109,7 @@ async function startAndCheck(
 }
 
 async function measureLoads(run: Run, { parts, quick }: Options): Promise<void> {
-  const needsLoad = parts.some((part) => !["scrapes", "processes", "usage-log"].includes(part));
+  const needsLoad = parts.some((part) => !["scrapes", "watched", "processes", "usage-log"].includes(part));
   if (needsLoad) for (const candidate of run.candidates) await warmUp(run, candidate);
   if (parts.includes("requests")) await measureRequests(run);
   if (parts.includes("latency")) await measureLatency(run);
@@ -115,6 +117,19 @@ async function measureLoads(run: Run, { parts, quick }: Options): Promise<void> 
   const streaming = quick ? run.candidates.filter(isCompared) : run.candidates;
   if (parts.includes("streams")) await measureStreams({ ...run, candidates: streaming });
   if (parts.includes("delay")) await measureDelay(run);
+}
+
+async function measureWatchedLoad(
+  processes: Processes,
+  folder: string,
+  plan: Plan,
+  results: Results,
+  log: (text: string) => void,
+): Promise<void> {
+  if (plan.watchedRounds === 0) return;
+  const { port } = (await nextMessage(processes.fork("console.js"))) as { port: number };
+  const session = new Session(processes, join(folder, "watched"), port, log);
+  await measureWatched({ session, plan, results });
 }
 
 async function measureUsageLog(

@@ -2,6 +2,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { hashToken, makeToken } from "../../src/core/token.ts";
+import { LOGIN } from "../doubles/consoles/console-double.ts";
 import { BUILT_FOLDER, type Command, PROJECT_FOLDER, packageVersion } from "./processes.ts";
 import { MODEL, UPSTREAM_KEY } from "./prompts.ts";
 
@@ -53,7 +54,7 @@ export const PROXIES: readonly Candidate[] = [
     converts: false,
     version: () => packageVersion(PROJECT_FOLDER),
     missing: "not built",
-    prepare: (setup) => prepareKeybearer(setup, REQUEST_LIMITS),
+    prepare: (setup) => prepareKeybearer(setup),
   },
   {
     name: "keybearer, shared",
@@ -97,10 +98,25 @@ export const WITH_METRICS: Candidate = {
   version: () => packageVersion(PROJECT_FOLDER),
   missing: "not built",
   prepare: (setup) =>
-    prepareKeybearer(setup, REQUEST_LIMITS, `metrics: { listen: localhost:${setup.secondPort} }\n`, [
-      MODEL,
-      ...SCRAPED_MODELS,
-    ]),
+    prepareKeybearer(setup, {
+      settings: `metrics: { listen: localhost:${setup.secondPort} }\n`,
+      models: [MODEL, ...SCRAPED_MODELS],
+    }),
+};
+
+/** keybearer in front of a gateway whose console it reads, with a dashboard that can be opened. */
+export const WITH_CONSOLE: Candidate = {
+  name: "keybearer, watched",
+  converts: false,
+  version: () => packageVersion(PROJECT_FOLDER),
+  missing: "not built",
+  prepare: (setup) => {
+    const login = `{ email: ${LOGIN.email}, password: ${LOGIN.password} }`;
+    const url = `http://127.0.0.1:${setup.upstreamPort}`;
+    return prepareKeybearer(setup, {
+      console: `    console: { kind: sub2api, url: ${url}, login: ${login} }\n`,
+    });
+  },
 };
 
 /** keybearer as it was built into another file, with the same settings. */
@@ -110,7 +126,7 @@ export function keybearerAt(name: string, file: string): Candidate {
     converts: false,
     version: () => packageVersion(PROJECT_FOLDER),
     missing: "not built",
-    prepare: (setup) => ({ ...prepareKeybearer(setup, REQUEST_LIMITS), args: [file, "run"] }),
+    prepare: (setup) => ({ ...prepareKeybearer(setup), args: [file, "run"] }),
   };
 }
 
@@ -119,19 +135,26 @@ function prepareOwnProgram(program: string, { port, upstreamPort }: Setup): Prep
   return { file: process.execPath, args, headers: {} };
 }
 
+interface MoreSettings {
+  readonly requests?: readonly string[];
+  /** YAML lines at the top level. */
+  readonly settings?: string;
+  /** YAML lines of the gateway. */
+  readonly console?: string;
+  readonly models?: readonly string[];
+}
+
 /** Everything is on: a group, every kind of limit (none is ever reached), prices, the usage log and log lines. */
 function prepareKeybearer(
   { folder, port, upstreamPort }: Setup,
-  requests: readonly string[],
-  more = "",
-  models: readonly string[] = [MODEL],
+  { requests = REQUEST_LIMITS, settings = "", console = "", models = [MODEL] }: MoreSettings = {},
 ): Prepared {
   const token = makeToken();
   const config = `listen: localhost:${port}
-${more}gateways:
+${settings}gateways:
   main:
     base_url: http://127.0.0.1:${upstreamPort}/v1
-    groups: { bench: { multiplier: 1.5, models: ["bench-*"] } }
+${console}    groups: { bench: { multiplier: 1.5, models: ["bench-*"] } }
 prices:
 ${models.map((model) => `  ${model}: { input: 1.0, output: 4.0 }\n`).join("")}tools:
   bench:
@@ -157,9 +180,9 @@ ${models.map((model) => `  ${model}: { input: 1.0, output: 4.0 }\n`).join("")}to
 /** The same, with every limit shared through a store on this machine. */
 function prepareShared(setup: Setup, requests: readonly string[]): Prepared {
   const { folder, secondPort: port } = setup;
-  const shared = `shared: { store: "redis://127.0.0.1:${port}", machine: bench, timezone: UTC }\n`;
+  const settings = `shared: { store: "redis://127.0.0.1:${port}", machine: bench, timezone: UTC }\n`;
   const args = ["--port", String(port), "--bind", "127.0.0.1", "--dir", folder, "--appendonly", "yes"];
-  return { ...prepareKeybearer(setup, requests, shared), beside: { file: "redis-server", args, port } };
+  return { ...prepareKeybearer(setup, { requests, settings }), beside: { file: "redis-server", args, port } };
 }
 
 function redisVersion(): string | null {

@@ -1,7 +1,15 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { askDaemon } from "../../src/control/client.ts";
-import { findPaths } from "../../src/core/paths.ts";
-import { type Candidate, KEYBEARER, SCRAPED_MODELS, WITH_METRICS } from "./candidates.ts";
+import { findPaths, type Paths } from "../../src/core/paths.ts";
+import { visit } from "../doubles/dashboard-visit.ts";
+import {
+  type Candidate,
+  KEYBEARER,
+  PROXIES,
+  SCRAPED_MODELS,
+  WITH_CONSOLE,
+  WITH_METRICS,
+} from "./candidates.ts";
 import { cpuBetween, cpuOfThread, readMemory, untilQuiet } from "./footprint.ts";
 import type { Job, LoadResult, RequestsJob, StreamsJob } from "./load.ts";
 import type { Plan, StreamLoad } from "./plan.ts";
@@ -183,6 +191,41 @@ async function askForModel({ target }: Running, model: string): Promise<void> {
   if (!response.ok) throw new Error(`${model} was answered with ${response.status}`);
 }
 
+export const WATCHED = "CPU µs per request, 1 KB, a dashboard open and a sync";
+/** A minute of a busy machine. Each load lasts for seconds, so this has a sync more often than every minute. */
+const WATCHED_REQUESTS = 10_000;
+
+/**
+ * Requests while a dashboard is open and the console is read once, with a row for each request of the load before.
+ * @param session in front of a gateway with a console
+ */
+export async function measureWatched({ session, plan, results }: Omit<Run, "candidates">): Promise<void> {
+  const bare = PROXIES.filter(({ name }) => name === "http-proxy-3");
+  const candidates: Running[] = [];
+  for (const candidate of [...bare, WITH_CONSOLE]) candidates.push(await session.start(candidate));
+  for (const candidate of candidates) await warmUp({ session, candidates, plan, results }, candidate);
+  const load = { promptKb: 1, connections: 16, reconnect: false, requests: WATCHED_REQUESTS } as const;
+  for (let round = 0; round < plan.watchedRounds; round += 1) {
+    session.log(`a dashboard open and a sync, round ${round + 1} of ${plan.watchedRounds}`);
+    for (const candidate of rotate(candidates, round)) {
+      const job: RequestsJob = { ...load, kind: "requests", target: candidate.target };
+      const isOurs = isKeybearer(candidate);
+      const page = isOurs ? await (await visit(pathsOf(candidate).socket)).follow() : null;
+      const beside = isOurs ? () => readConsole(candidate) : undefined;
+      const { result, cpuMs } = await runWithCpu(session, candidate, job, beside);
+      page?.end();
+      const name = isOurs ? "keybearer" : candidate.name;
+      results.add(WATCHED, name, (cpuMs * 1000) / result.completed, result.failed);
+    }
+  }
+  for (const { child } of candidates) await child.stop();
+}
+
+async function readConsole(candidate: Running): Promise<void> {
+  const asked = await askDaemon(pathsOf(candidate), "POST", "/sync/main", {});
+  if (!asked.ok) throw new Error(`the console was not read: ${asked.problem}`);
+}
+
 const IDLE_MS = 2000;
 
 /** Of fresh processes that have not had a request yet. */
@@ -288,10 +331,12 @@ function isKeybearer({ name }: Running): boolean {
 /** keybearer's index follows the journal later. A load includes that. */
 async function catchUp(candidate: Running): Promise<void> {
   if (!isKeybearer(candidate)) return;
-  const { name, folder } = candidate;
-  const paths = findPaths({ env: { KEYBEARER_HOME: folder }, home: folder });
-  const asked = await askDaemon(paths, "POST", "/index", {});
-  if (!asked.ok) throw new Error(`the index of ${name} does not catch up: ${asked.problem}`);
+  const asked = await askDaemon(pathsOf(candidate), "POST", "/index", {});
+  if (!asked.ok) throw new Error(`the index of ${candidate.name} does not catch up: ${asked.problem}`);
+}
+
+function pathsOf({ folder }: Running): Paths {
+  return findPaths({ env: { KEYBEARER_HOME: folder }, home: folder });
 }
 
 function streamsJob({ target }: Running, load: StreamLoad): StreamsJob {

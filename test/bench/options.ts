@@ -2,7 +2,7 @@ import { parseArgs } from "node:util";
 import { PROXIES } from "./candidates.ts";
 import { GATEWAY_HELP, GATEWAYS } from "./gateways.ts";
 
-const PARTS = ["requests", "latency", "streams", "delay", "scrapes", "processes", "usage-log"];
+const PARTS = ["requests", "latency", "streams", "delay", "scrapes", "watched", "processes", "usage-log"];
 
 export interface Options {
   readonly help: boolean;

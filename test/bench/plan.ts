@@ -11,6 +11,7 @@ export interface Plan {
   readonly streams: readonly StreamLoad[];
   readonly delayRounds: number;
   readonly scrapeRounds: number;
+  readonly watchedRounds: number;
   readonly startRounds: number;
   /** Requests over which memory must stay flat; 0 leaves it out. */
   readonly memoryRequests: number;
@@ -61,6 +62,7 @@ export const QUICK: Plan = {
   streams: [ONE_CLIENT, SOME_CLIENTS, AT_ONCE],
   delayRounds: 0,
   scrapeRounds: 0,
+  watchedRounds: 0,
   startRounds: 1,
   memoryRequests: 0,
   usageRecords: 0,
@@ -80,6 +82,7 @@ export const FULL: Plan = {
   streams: [ONE_CLIENT, SOME_CLIENTS, MANY_CLIENTS, AT_ONCE, { ...SOME_CLIENTS, protocol: "messages" }],
   delayRounds: 5,
   scrapeRounds: 7,
+  watchedRounds: 5,
   startRounds: 11,
   memoryRequests: 100_000,
   usageRecords: 1_000_000,

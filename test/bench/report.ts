@@ -1,5 +1,5 @@
 import { cpus, platform, release, totalmem } from "node:os";
-import { SCRAPE_SHARE } from "./measures.ts";
+import { SCRAPE_SHARE, WATCHED } from "./measures.ts";
 import { type Results, type Series, type Spread, spreadOf } from "./results.ts";
 
 /** Prints what was measured, as tables or as JSON, and compares it with the targets. */
@@ -34,6 +34,7 @@ const TARGETS: readonly Target[] = [
   against("http-proxy-3", "CPU µs per request, 500 KB", 1.8),
   against("http-proxy-3", "CPU µs per request, 1 KB, main thread", null),
   against("http-proxy-3", "CPU µs per request, 1 KB, new connection", null),
+  against("http-proxy-3", WATCHED, 1.9),
   against("http-proxy-3", "CPU ms per stream, 1 client", 1.3),
   against("http-proxy-3", "CPU ms per stream, 32 clients", 1.3),
   against("http-proxy-3", "CPU ms per stream, 200 clients", 1.4),

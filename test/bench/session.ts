@@ -45,7 +45,7 @@ export class Session {
     this.#started += 1;
     // A short name, because the path of keybearer's unix socket is limited.
     const folder = join(this.#folder, String(this.#started));
-    mkdirSync(folder, { mode: 0o700 });
+    mkdirSync(folder, { mode: 0o700, recursive: true });
     const port = await freePort();
     const secondPort = await freePort();
     const prepared = candidate.prepare({ folder, port, secondPort, upstreamPort: this.upstream.port });

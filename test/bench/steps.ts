@@ -43,6 +43,7 @@ const PLAN: Plan = {
   streams: [{ protocol: "chat", clients: 32, streamsPerClient: 1, paceMs: 8 }],
   delayRounds: 0,
   scrapeRounds: 0,
+  watchedRounds: 0,
   startRounds: 0,
   memoryRequests: 0,
   usageRecords: 0,

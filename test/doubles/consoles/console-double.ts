@@ -11,6 +11,9 @@ import { setTimeout as wait } from "node:timers/promises";
 import type { Test } from "tap";
 import { hasTest, sendAnswer, testNumber, upstreamError, useOf } from "./gateway.ts";
 
+/** A test, or another program that uses a double until its own end. */
+export type User = Pick<Test, "teardown">;
+
 export interface DoubleOptions {
   readonly now?: () => number;
   /** true: new-api limits how often a key may ask about itself. Default false. */
@@ -236,7 +239,7 @@ export abstract class ConsoleDouble {
   }
 
   /** Starts the console and the thief, until the test ends. */
-  async listen(t: Test): Promise<void> {
+  async listen(t: User): Promise<void> {
     const server = createServer((req, res) => {
       // Node would send the real time.
       res.setHeader("date", new Date(this.now()).toUTCString());
@@ -528,7 +531,7 @@ function jsonObject(text: string): Record<string, unknown> {
 }
 
 /** Starts a server on a free port until the test ends. Returns its origin. */
-async function listenOn(t: Test, server: Server): Promise<string> {
+async function listenOn(t: User, server: Server): Promise<string> {
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.teardown(() => {
     server.closeAllConnections();

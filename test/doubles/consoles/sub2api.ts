@@ -1,6 +1,5 @@
 // Stands for the console of sub2api 0.1.179 and, by options, older ones. test/real runs the real 0.1.135 and 0.1.27.
 import { randomBytes, randomUUID } from "node:crypto";
-import type { Test } from "tap";
 import {
   type AccountKey,
   type Call,
@@ -13,6 +12,7 @@ import {
   type Reply,
   type Row,
   SECOND_LOGIN,
+  type User,
 } from "./console-double.ts";
 
 export interface Sub2apiOptions extends DoubleOptions {
@@ -26,7 +26,7 @@ export interface Sub2apiOptions extends DoubleOptions {
   readonly ignoresLimits?: boolean;
 }
 
-export async function startSub2api(t: Test, options: Sub2apiOptions = {}): Promise<Sub2apiDouble> {
+export async function startSub2api(t: User, options: Sub2apiOptions = {}): Promise<Sub2apiDouble> {
   const double = new Sub2apiDouble(options);
   await double.listen(t);
   return double;
