@@ -38,8 +38,9 @@ import {
   refused,
   unknownGroup,
 } from "./key-refusals.ts";
-import { moneyAt, readShownKey, timeAt } from "./sub2api-key.ts";
+import { readShownKey } from "./sub2api-key.ts";
 import { bodyErrorCode, readAnyData, type Sub2apiSession } from "./sub2api-session.ts";
+import { moneyAt, timeAt } from "./values.ts";
 
 type Sub2apiKeyDeps = Pick<AdapterDeps, "now" | "pause"> & { readonly session: Sub2apiSession };
 

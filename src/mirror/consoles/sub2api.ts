@@ -24,9 +24,10 @@ import {
   type Page,
 } from "./console.ts";
 import { type AdapterDeps, CallHistory, type CallLimit, required } from "./http.ts";
-import { moneyAt, readKey, timeAt } from "./sub2api-key.ts";
+import { readKey } from "./sub2api-key.ts";
 import { Sub2apiKeyActions } from "./sub2api-key-actions.ts";
 import { readData, type Sub2apiSession } from "./sub2api-session.ts";
+import { moneyAt, timeAt } from "./values.ts";
 
 type Sub2apiDeps = Omit<AdapterDeps, "calls"> & { readonly session: Sub2apiSession };
 
