@@ -168,6 +168,20 @@ const ACCOUNT_BALANCE: Cause = {
   newKey: "useless",
   next: "the account's balance is used up: top it up in the console",
 };
+const TEAM_BUDGET: Cause = {
+  ...BALANCE,
+  problem: "balance or quota: the budget of the key's team is used up",
+  next: "the budget of the key's team is used up: ask the gateway's operator to raise it, or create a key without that team in the console",
+};
+/** Of the `user` that a request names in its body. */
+const END_USER_BUDGET: Cause = {
+  ...FOR_NOW,
+  name: "balance-or-quota",
+  detail: null,
+  canRetry: false,
+  problem: "balance or quota: the budget of the end user that the request names is used up",
+  next: "the budget of the end user that the request names is used up: ask the gateway's operator to raise it, or send requests without `user`",
+};
 const SUBSCRIPTION: Cause = {
   ...BALANCE,
   next: "the key's group needs a subscription that is missing, expired or used up: renew it in the console, or choose another group for the key",
@@ -210,6 +224,11 @@ const MODEL: Cause = {
   next: "the key's group lacks this model: check group and model in the console",
 };
 const OTHER_GROUP = "choose another group for the key in the console";
+const MODEL_NOT_ALLOWED: Cause = {
+  ...MODEL,
+  problem: "model not allowed",
+  next: "the key, its user or its team may not use this model: ask for another one, or allow it for the key in the console",
+};
 const GROUP: Cause = {
   ...FOR_THE_OWNER,
   name: "group-unavailable",
@@ -248,6 +267,10 @@ const NO_ACCOUNTS: Cause = {
   ...NO_CAPACITY,
   name: "group-unavailable",
   next: "no account behind the key's group can serve this model now: try again later. if it stays so, check group and model in the console",
+};
+const NO_DEPLOYMENTS: Cause = {
+  ...NO_CAPACITY,
+  next: "the gateway has no deployment of this model that can serve now: try again in some seconds. if it stays so, tell the gateway's operator",
 };
 const BUSY: Cause = {
   ...NO_CAPACITY,
@@ -317,9 +340,13 @@ const RULES: readonly Rule[] = [
     when: /key_quota_exhausted|pre_consume_token_quota_failed|token[ _]quota (?:is )?(?:exhausted|not enough|insufficient)|api key .{0,8}额度已用[完尽]|令牌.{0,80}(?:额度|額度)(?:不足|已用[完尽盡])|exceeded! key=/i,
     cause: KEY_QUOTA,
   },
-  // An account's balance. sub2api 0.1.27 and 0.1.135; new-api 0.13.2 (用户额度不足); one-api 0.6; OpenRouter.
+  // LiteLLM 1.106 (422): a team's budget, and that of a request's `user`.
+  { when: /budget has been exceeded! team=/i, cause: TEAM_BUDGET },
+  { when: /exceededbudget: end user=/i, cause: END_USER_BUDGET },
+  // An account's balance. sub2api 0.1.27 and 0.1.135; new-api 0.13.2 (用户额度不足); one-api 0.6; OpenRouter;
+  // LiteLLM 1.106 (ExceededBudget: User=).
   {
-    when: /insufficient_user_quota|insufficient[_ ](?:account[_ ])?balance|user[ _]quota is not enough|(?:用户|用戶|使用者)(?:剩余|剩餘)?(?:额度|額度)|余额不足|餘額不足|insufficient credits|requires more credits/i,
+    when: /insufficient_user_quota|insufficient[_ ](?:account[_ ])?balance|user[ _]quota is not enough|(?:用户|用戶|使用者)(?:剩余|剩餘)?(?:额度|額度)|余额不足|餘額不足|insufficient credits|requires more credits|exceededbudget: user=/i,
     cause: ACCOUNT_BALANCE,
   },
   // Either of them. sub2api on /v1/responses, LiteLLM 1.97, one-api 0.6.
@@ -371,6 +398,8 @@ const RULES: readonly Rule[] = [
     statuses: [503],
     cause: NO_ACCOUNTS,
   },
+  // LiteLLM 1.106 (403): the key's, its team's or its user's models.
+  { when: /(?:key|team|user|org|project)_model_access_denied/, cause: MODEL_NOT_ALLOWED },
   // A model. sub2api 0.1.135 (404); new-api 0.13.2 and 2d8e50bf (403, 503); one-api 0.6; LiteLLM 1.97.
   {
     when: /model_not_found|no available channel|not supported by any configured account|no access to model|not allowed to access model|model_access_denied|invalid model name passed|无权(?:访问|使用)|無權(?:存取|使用)|无可用渠道|無可用管道|可用渠道不存在|可用管道不存在/i,
@@ -380,8 +409,13 @@ const RULES: readonly Rule[] = [
   { when: /404 page not found|invalid url \(|"detail":\s*"not found"/i, cause: BASE_URL },
   // sub2api 0.1.179 blocks an address after about 120 requests with a bad key.
   { when: /invalid_auth_rate_limited|too many invalid authentication/i, cause: TOO_MANY_BAD_KEYS },
-  // Concurrency. sub2api 0.1.27 and 0.1.135 (429), also when its queue is full.
-  { when: /concurrency limit exceeded|too many pending requests/i, cause: CONCURRENCY },
+  // Concurrency. sub2api 0.1.27 and 0.1.135 (429), also when its queue is full. LiteLLM 1.106 (429).
+  {
+    when: /concurrency limit exceeded|too many pending requests|limit type: max_parallel_requests/i,
+    cause: CONCURRENCY,
+  },
+  // LiteLLM 1.106 (429): all are busy, or wait after a failure.
+  { when: /no deployments available/i, cause: NO_DEPLOYMENTS },
   // sub2api 0.1.27 and 0.1.135 (429, 503, 529); new-api 0.13.2 and 2d8e50bf (503 system cpu overloaded).
   {
     when: /overloaded_error|upstream rate limit exceeded|service overloaded|server (?:is )?overloaded|auth_overloaded|system[_ ](?:cpu|memory|disk)[_ ]overloaded/i,
@@ -423,6 +457,7 @@ export function findCause(answer: GatewayAnswer): Cause | null {
   if (answer.status === 402) return BALANCE;
   if (answer.status === 429) return RATE;
   if (answer.status === 529) return BUSY;
+  if (isRelayed && answer.status >= 500) return PROVIDER;
   if (answer.status === 404 || answer.status === 405)
     return isPage || answer.body === "" ? BASE_URL : UNKNOWN;
   return answer.status === 401 ? KEY_REFUSED : UNKNOWN;
@@ -436,7 +471,7 @@ export function findEventCause(text: string): Cause | null {
   return RULES.find(({ when, statuses }) => statuses === undefined && when.test(text))?.cause ?? null;
 }
 
-/** LiteLLM 1.97 passes on a provider's error with the status and this before its text. */
+/** LiteLLM (1.97, 1.106) passes on a provider's error with the status and this before its text. */
 const FROM_LITELLM = /\blitellm\.\w+Error: |\b\w+Exception - /;
 
 /**
