@@ -5,6 +5,7 @@ import { readMetrics, readNotify } from "./notify.ts";
 import { type ConfigProblem, Report } from "./problems.ts";
 import { checkReferences } from "./references.ts";
 import {
+  CONSOLE_KINDS,
   type Config,
   type Console,
   type ConsoleKind,
@@ -379,9 +380,9 @@ const schedule: Reader<string> = (text) => {
 };
 
 const consoleKind: Reader<ConsoleKind> = (text) => {
-  if (text !== "litellm" && text !== "openrouter") return oneOf("sub2api", "new-api", "one-api")(text);
+  if (text !== "openrouter") return oneOf(...CONSOLE_KINDS)(text);
   return {
-    problem: `a console of kind ${text} is not supported yet; sub2api, new-api and one-api are`,
+    problem: `a console of kind ${text} is not supported yet; ${CONSOLE_KINDS.join(", ")} are`,
     next: "omit console: to run without a mirror",
   };
 };

@@ -100,7 +100,8 @@ export interface Group {
   readonly enabled: boolean;
 }
 
-export type ConsoleKind = "sub2api" | "new-api" | "one-api";
+export const CONSOLE_KINDS = ["sub2api", "new-api", "one-api", "litellm"] as const;
+export type ConsoleKind = (typeof CONSOLE_KINDS)[number];
 
 export interface Console {
   /** Default: detected from the gateway's answers. */

@@ -1,4 +1,4 @@
-import { createHmac, timingSafeEqual } from "node:crypto";
+import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { inspect } from "node:util";
 import { numberAt, parseObject } from "./json.ts";
 import { KeySearch } from "./key-search.ts";
@@ -53,6 +53,11 @@ export class Secret {
   /** A salted digest identifies a key that is not stored. */
   digest(salt: string): string {
     return createHmac("sha256", salt).update(this.#value).digest("hex");
+  }
+
+  /** By which LiteLLM names a key. Not stored: a salted digest serves for that. */
+  sha256(): string {
+    return createHash("sha256").update(this.#value).digest("hex");
   }
 
   /** Whether a text holds it or enough of it to recognize it, plain or encoded (key-search.ts). */

@@ -199,6 +199,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     notify: (record) => tail.notify(record),
     metrics: () => metrics.exporter,
     billsAsStreamed: (gateway) => mirror.billsAsStreamed(gateway),
+    takesCallIds: (gateway) => mirror.takesCallIds(gateway),
     rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
     checkKey: (tool, gateway, key, cause) =>
       background(services.prober.checkKey(tool, gateway, key, cause), log, `asking about the key of ${tool}`),

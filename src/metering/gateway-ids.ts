@@ -1,5 +1,8 @@
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 
+/** A request may bring its own id in this header: LiteLLM takes it, sends it back and lists it. */
+export const CALL_ID_HEADER = "x-litellm-call-id";
+
 /**
  * Headers with an id by which a gateway's console, or its operator, can find a request. cf-ray and the like are not here: no
  * console knows them.
@@ -7,7 +10,7 @@ import { isFreeOfKeyShapes } from "../core/redact.ts";
 const ID_HEADERS: readonly string[] = [
   "x-client-request-id",
   "x-oneapi-request-id",
-  "x-litellm-call-id",
+  CALL_ID_HEADER,
   "x-generation-id",
   "x-request-id",
   "request-id",
@@ -18,6 +21,9 @@ const ID_IN_ERROR = /[(（]\s*(?:request|请求|請求)[\s_-]*id\s*[:：]\s*([\w
 
 /** The ids that the gateway gave a request, by name. */
 export type GatewayIds = Readonly<Record<string, string>>;
+
+/** Of a request that brings none. */
+export const NO_IDS: GatewayIds = Object.freeze({});
 
 /** Those in the head of a response, by the name of their header. */
 export function idsInHead(rawHeaders: readonly string[]): GatewayIds {

@@ -1,3 +1,4 @@
+import type { Gateway } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import type { Logger } from "../core/log.ts";
@@ -155,6 +156,11 @@ export class GatewayMirror {
   /** Streams that a client ended were billed by what had been sent. */
   get billsAsStreamed(): boolean {
     return this.#comparisons.billsAsStreamed;
+  }
+
+  /** See CALL_ID_HEADER. The ids go nowhere but to the console's origin. */
+  takesCallIds(gateway: Gateway): boolean {
+    return this.#connection.takesCallIds(gateway);
   }
 
   /** Fingerprints of keys that are used elsewhere on purpose. */

@@ -252,6 +252,7 @@ function toolsHolding(shown: ShownKey, holders: readonly Holder[]): readonly str
 }
 
 function isShown(key: Secret, shown: Exclude<ShownKey, { how: "hidden" }>): boolean {
+  if (shown.how === "hash") return key.sha256() === shown.hash;
   return shown.how === "whole" ? key.equals(shown.key) : key.hasEnds(shown.head, shown.tail);
 }
 

@@ -5,9 +5,11 @@ import { Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { ConsoleAccount } from "./connect/account.ts";
 import { adapterDeps, type ConnectDeps, findKind } from "./connect/open-console.ts";
-import { ConsoleError, type ConsoleGateway } from "./consoles/console.ts";
+import { type ConsoleAdapter, ConsoleError, type ConsoleGateway } from "./consoles/console.ts";
 import type { AdapterDeps } from "./consoles/http.ts";
-import { NewApi } from "./consoles/new-api.ts";
+import { LiteLlm } from "./consoles/litellm.ts";
+import { LiteLlmSession } from "./consoles/litellm-session.ts";
+import { NewApi, type NewApiDeps } from "./consoles/new-api.ts";
 import { OneApi } from "./consoles/one-api.ts";
 import { Sub2api } from "./consoles/sub2api.ts";
 import { loginSub2api, Sub2apiSession, secondFactor } from "./consoles/sub2api-session.ts";
@@ -114,8 +116,7 @@ export class ConsoleLogins {
     const accessToken = new Secret(request.access_token);
     const user = request.user ?? account.login.user;
     const keyCalls = this.#deps.keyCalls.of(account.gateway.console.url);
-    const deps = { ...shared, accessToken, user, keyCalls };
-    const adapter = kind === "one-api" ? new OneApi(deps) : new NewApi(deps);
+    const adapter = openWithToken(kind, { ...shared, accessToken, user, keyCalls });
     // Throws if the console does not accept the token.
     await adapter.account();
     await this.#store(account, "access_token", { accessToken, user });
@@ -142,6 +143,13 @@ export class ConsoleLogins {
       throw new ConsoleError("failing", problem);
     }
   }
+}
+
+function openWithToken(kind: ConsoleKind, deps: NewApiDeps): ConsoleAdapter {
+  if (kind === "one-api") return new OneApi(deps);
+  if (kind === "new-api") return new NewApi(deps);
+  const { client, now, accessToken: key } = deps;
+  return new LiteLlm({ ...deps, session: new LiteLlmSession({ client, now, key, credentials: null }) });
 }
 
 function noAccount({ name, console }: ConsoleGateway, account: string | null): string {

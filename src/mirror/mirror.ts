@@ -1,5 +1,5 @@
 import { setImmediate as turn } from "node:timers/promises";
-import type { Tool } from "../config/schema.ts";
+import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import type { Secret } from "../core/secret.ts";
@@ -183,6 +183,11 @@ export class Mirror {
   /** Whether a gateway bills a stream that the client ended by what it had sent. false: it does not, or it is not known. */
   billsAsStreamed(gateway: string): boolean {
     return this.#mirrors.get(gateway)?.billsAsStreamed ?? false;
+  }
+
+  /** Whether a gateway takes the ids of its requests from here. */
+  takesCallIds(gateway: Gateway): boolean {
+    return this.#mirrors.get(gateway.name)?.takesCallIds(gateway) ?? false;
   }
 
   factsOf(tool: Tool): ToolConsoleFacts | null {

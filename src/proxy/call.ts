@@ -64,6 +64,9 @@ export class Call {
   /** The model asked for, as it may be logged. */
   model: string | null = null;
 
+  /** It is sent with its own id: see CALL_ID_HEADER. */
+  bringsId = false;
+
   /** What the tool's limits hold for it. */
   lease: Lease | null = null;
   /** How long it waited for capacity. */

@@ -58,6 +58,8 @@ export interface ProxyDeps {
   readonly metrics: () => RequestCounter | null;
   /** Its console showed that it bills a stream that the client ended by what had been sent. */
   readonly billsAsStreamed: (gateway: string) => boolean;
+  /** It takes the ids of its requests from here: see CALL_ID_HEADER. */
+  readonly takesCallIds: (gateway: Gateway) => boolean;
   /** After the gateway's 401: the key may have been rotated in its source. */
   readonly rereadKey: (tool: string) => void;
   /** After an error that does not say what is wrong with the key or its group. Asks the console, the gateway or the usage log. */

@@ -3,6 +3,7 @@ import { isLoopback } from "../config/values.ts";
 import type { Protocol } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
 import { holdsToken } from "../core/token.ts";
+import { CALL_ID_HEADER } from "../metering/gateway-ids.ts";
 import { CREDENTIAL_HEADERS, isCredentialName } from "./credentials.ts";
 import type { Cause } from "./key-health/cause.ts";
 
@@ -91,6 +92,16 @@ export function requestHeaders(options: RequestHeaderOptions): string[] {
   }
   headers.push(keyHeader, keyHeader === "authorization" ? `Bearer ${key.reveal()}` : key.reveal());
   return headers;
+}
+
+/** Replaces the client's own: two requests of one client may have the same. */
+export function withCallId(headers: readonly string[], id: string): string[] {
+  const copy: string[] = [];
+  forEachHeader(headers, (name, value) => {
+    if (!isName(name, CALL_ID_HEADER)) copy.push(name, value);
+  });
+  copy.push(CALL_ID_HEADER, id);
+  return copy;
 }
 
 /** The same by name, for http-proxy-3. Of a name in several spellings the first is sent. */

@@ -90,7 +90,9 @@ function answer(
 }
 
 /** Writes the first half of the record. What cannot be recorded is not sent. */
-export async function openRecord(call: Call, { journal, limiter }: ProxyDeps): Promise<Refusal | null> {
+export async function openRecord(call: Call, deps: ProxyDeps): Promise<Refusal | null> {
+  const { journal, limiter } = deps;
+  call.bringsId = call.gateway !== null && deps.takesCallIds(call.gateway);
   const opening = buildOpening(call);
   if (!(await journal.open(opening))) return logUnavailable(journal.state());
   call.opening = opening;

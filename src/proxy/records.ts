@@ -1,4 +1,5 @@
 import { estimateTokens } from "../metering/estimate.ts";
+import { CALL_ID_HEADER, type GatewayIds, NO_IDS } from "../metering/gateway-ids.ts";
 import { type Prices, toMicrodollars } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { ResponseHead } from "../usage/journal/journal.ts";
@@ -36,7 +37,13 @@ export function buildOpening(call: Call): Opening {
     counted_session: reservation?.session?.id ?? null,
     // By this clock: `admitted_at` is the store's time where machines share limits.
     sent_at: reservation?.ownAt ?? call.startedAt + call.waitedMs,
+    gateway_ids: withOwnId(call, NO_IDS),
   };
+}
+
+/** With the id that it was sent with. One that the gateway sent under the same name counts instead. */
+function withOwnId({ bringsId, id }: Call, ids: GatewayIds): GatewayIds {
+  return bringsId ? { [CALL_ID_HEADER]: id, ...ids } : ids;
 }
 
 /** The head of a response. If keybearer is killed before the response ends, the record still has the gateway's ids. */
@@ -46,7 +53,7 @@ export function buildResponseHead(
   ids: Observed["gatewayIds"],
   elapsed: number,
 ): ResponseHead {
-  return { status, first_byte_at: wallTime(call, elapsed), gateway_ids: ids };
+  return { status, first_byte_at: wallTime(call, elapsed), gateway_ids: withOwnId(call, ids) };
 }
 
 /** What a call used, and what that costs. */
@@ -142,7 +149,7 @@ export function buildClosing(
     counted_tokens: counted.tokens,
     counted_microdollars: counted.microdollars,
     seen_tokens: counted.seenTokens,
-    gateway_ids: observed.gatewayIds,
+    gateway_ids: withOwnId(call, observed.gatewayIds),
   };
 }
 

@@ -16,7 +16,7 @@ import { decodes } from "../metering/decode.ts";
 import { type Address, findAddress } from "./address.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
-import { byName, isName, keyHeaderFor, requestHeaders } from "./headers.ts";
+import { byName, isName, keyHeaderFor, requestHeaders, withCallId } from "./headers.ts";
 import type { OutgoingHead } from "./request-head.ts";
 
 /** A request to a gateway, before anything of it is sent. */
@@ -54,7 +54,8 @@ export class Upstream {
           buildHead(call, req.rawHeaders, gateway, key, needsUncompressed, null)
         : findHead(call, gateway, key, needsUncompressed, bodyLength);
     const agent = this.agents.agentFor(gateway, address.origin, tool.name);
-    return { gateway, key, address, agent, method, headers };
+    const sent = call.bringsId ? withCallId(headers, call.id) : headers;
+    return { gateway, key, address, agent, method, headers: sent };
   }
 }
 

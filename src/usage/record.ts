@@ -1,5 +1,6 @@
 import { type JsonObject, parseObject, textsIn } from "../core/json.ts";
 import type { Protocol } from "../core/refusal.ts";
+import { NO_IDS } from "../metering/gateway-ids.ts";
 import { findMetering } from "../metering/protocols.ts";
 
 /**
@@ -78,6 +79,8 @@ export interface Opening {
   readonly counted_session: string | null;
   /** When it may be sent at the earliest; null: it waits for its gateway, and nothing of it was sent. See Journal.markSending(). */
   readonly sent_at: number | null;
+  /** The ids that it was sent with, by the name that the gateway's own have in Closing. */
+  readonly gateway_ids: Readonly<Record<string, string>>;
 }
 
 /** The names of an opening, for one whose fields are set one by one. */
@@ -103,6 +106,7 @@ const NO_OPENING: Opening = Object.freeze({
   admitted_at: null,
   counted_session: null,
   sent_at: null,
+  gateway_ids: NO_IDS,
 });
 
 /** What completes a record, exactly once. */
@@ -151,7 +155,7 @@ export interface Closing {
   readonly counted_microdollars: number | null;
   /** Output tokens that arrived before the client left, about; null: it did not leave. Not exported. */
   readonly seen_tokens: number | null;
-  /** Every id the gateway gave the request: by header name, `body` for the body's own, `error` for an error text's. */
+  /** Every id of the request at the gateway: by header name, `body` for the body's own, `error` for an error text's. */
   readonly gateway_ids: Readonly<Record<string, string>>;
 }
 
@@ -185,7 +189,7 @@ export const NOT_CLOSED: Closing = Object.freeze({
   counted_tokens: null,
   counted_microdollars: null,
   seen_tokens: null,
-  gateway_ids: Object.freeze({}),
+  gateway_ids: NO_IDS,
 });
 
 /**
@@ -241,7 +245,7 @@ export function wholeRecord(opening: Opening, closing: Closing): OwnRecord {
     counted_tokens: closing.counted_tokens,
     counted_microdollars: closing.counted_microdollars,
     seen_tokens: closing.seen_tokens,
-    gateway_ids: closing.gateway_ids,
+    gateway_ids: closing.end === null ? opening.gateway_ids : closing.gateway_ids,
   };
 }
 

@@ -211,7 +211,7 @@ t.test("a file that belongs to another user is not used with a key in it", { ski
 });
 
 const CONSOLE =
-  "gateways: { main: { base_url: https://gateway.example.com/v1, console: { kind: litellm } } }";
+  "gateways: { main: { base_url: https://gateway.example.com/v1, console: { kind: openrouter } } }";
 
 t.test("a console that cannot be mirrored is an error that names the kinds that can", async (t) => {
   const text = WITHOUT.replace("gateway: https://gateway.example.com/v1", CONSOLE);
@@ -221,7 +221,7 @@ t.test("a console that cannot be mirrored is an error that names the kinds that 
       {
         severity: "error",
         path: "gateways.main.console.kind",
-        message: /litellm is not supported yet; sub2api, new-api and one-api are/,
+        message: /openrouter is not supported yet; sub2api, new-api, one-api, litellm are/,
         hint: /omit console:/,
       },
     ],

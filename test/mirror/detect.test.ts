@@ -49,7 +49,8 @@ t.test("every kind of console is recognized by its public answers", async (t) =>
     ["one-api", "one-api", answering({ "/api/status": STATUS }, { "x-oneapi-request-id": "2026" })],
     ["one-api without the header", "one-api", answering({ "/api/status": STATUS })],
     ["sub2api", "sub2api", answering({ "/api/v1/settings/public": SETTINGS })],
-    ["litellm", "litellm", answering({}, { "x-litellm-version": "1.97.0" })],
+    ["litellm", "litellm", answering({ "/health/liveliness": "I'm alive!" })],
+    ["litellm by the header of its answers", "litellm", answering({}, { "x-litellm-version": "1.97.0" })],
   ];
   for (const [name, kind, serve] of cases) {
     const url = await served(t, serve);

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { freePort } from "../doubles/listen.ts";
 
 /** The path of a request below the gateway, which also says in which protocol it is. */
-export type Endpoint = "/v1/messages" | "/v1/chat/completions" | "/v1/responses";
+export type Endpoint = "/v1/messages" | "/v1/chat/completions" | "/v1/responses" | "/v1/embeddings";
 
 /** A tool of the test, and its group at the gateway. */
 export interface Tool {
@@ -21,6 +21,11 @@ export interface Call {
   readonly model: string;
 }
 
+/** What is never a stream. */
+export function canStream({ endpoint }: Call): boolean {
+  return endpoint !== "/v1/embeddings";
+}
+
 /** A tool with its key. */
 export interface ToolKey extends Tool {
   readonly key: string;
@@ -28,6 +33,7 @@ export interface ToolKey extends Tool {
 
 export const CLAUDE = "claude-sonnet-4-5";
 export const GPT = "gpt-4.1-mini";
+export const EMBEDDING = "text-embedding-3-small";
 const MESSAGES: Call = { endpoint: "/v1/messages", model: CLAUDE };
 const CHAT: Call = { endpoint: "/v1/chat/completions", model: GPT };
 const RESPONSES: Call = { endpoint: "/v1/responses", model: GPT };
@@ -57,6 +63,8 @@ export interface Gateway {
   readonly tools: readonly ToolKey[];
   /** Lines below `console:` in config.yaml. */
   readonly console: readonly string[];
+  /** Whether a new key may be in a tool's group. Absent: it must be. */
+  readonly hasGroups?: boolean;
   /** Statuses that the provider may answer. */
   readonly failures: readonly number[];
   rows(): Promise<GatewayRow[]>;
@@ -80,6 +88,7 @@ export interface GatewayOptions {
 export const PRICES = {
   [CLAUDE]: { input: 3, output: 15, cache_read: 0.3, cache_write: 3.75 },
   [GPT]: { input: 2, output: 8, cache_read: 0.5, cache_write: 2 },
+  [EMBEDDING]: { input: 0.5, output: 0, cache_read: 0, cache_write: 0 },
 } as const;
 
 /** The gateways bill in units of up to two micro-dollars. With these steps every price is a whole number of units. */
@@ -89,13 +98,16 @@ export const TOKEN_STEP = 80;
 export async function startGateway(
   { program, folder }: GatewayOptions,
   {
-    args = [],
+    args = () => [],
     env,
     readyPath,
+    patience,
   }: {
-    readonly args?: readonly string[];
+    readonly args?: (port: string) => readonly string[];
     readonly env: (port: string) => NodeJS.ProcessEnv;
     readonly readyPath: string;
+    /** Milliseconds until it answers, at most. */
+    readonly patience?: number;
   },
   setUp: (origin: string) => Promise<Omit<Gateway, "origin" | "restart" | "stop">>,
 ): Promise<Gateway> {
@@ -103,15 +115,15 @@ export async function startGateway(
   const origin = `http://127.0.0.1:${port}`;
   const environment = { ...process.env, ...env(port) };
   const start = () =>
-    startProgram(program, args, { cwd: folder, env: environment, output: join(folder, "output.log") });
+    startProgram(program, args(port), { cwd: folder, env: environment, output: join(folder, "output.log") });
   let running = start();
   const restart = async () => {
     await running.stop();
     running = start();
-    await untilAnswered(origin + readyPath);
+    await untilAnswered(origin + readyPath, patience);
   };
   try {
-    await untilAnswered(origin + readyPath);
+    await untilAnswered(origin + readyPath, patience);
     return { ...(await setUp(origin)), origin, restart, stop: () => running.stop() };
   } catch (error) {
     await running.stop();

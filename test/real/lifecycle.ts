@@ -1,7 +1,7 @@
 /**
  * Creates, rotates and deletes keys at a real gateway, and kills keybearer in the middle of it. See README.md.
  *
- *   node build/test/real/lifecycle.js new-api|sub2api PROGRAM
+ *   node build/test/real/lifecycle.js litellm|new-api|sub2api PROGRAM
  */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,11 +11,12 @@ import { createRandom } from "../doubles/random.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import type { Call, Gateway, ToolKey } from "./gateway.ts";
 import { Keybearer } from "./keybearer.ts";
+import { startLiteLlm } from "./litellm.ts";
 import { startNewApi } from "./new-api.ts";
 import { type Plan, planText, startProvider } from "./provider.ts";
 import { startSub2api } from "./sub2api.ts";
 
-const STARTERS = { "new-api": startNewApi, sub2api: startSub2api } as const;
+const STARTERS = { litellm: startLiteLlm, "new-api": startNewApi, sub2api: startSub2api } as const;
 /** new-api reveals 20 keys in 20 minutes, and keybearer leaves four of them to the owner. */
 const ROUNDS_BETWEEN_RESTARTS = Number(process.env.REAL_RESTART ?? 5);
 const PLAN: Plan = {
@@ -48,7 +49,8 @@ function check(holds: boolean, what: string): void {
 
 async function main(): Promise<boolean> {
   const start = STARTERS[kind as keyof typeof STARTERS];
-  if (start === undefined || program === "") throw new Error("usage: lifecycle.js new-api|sub2api PROGRAM");
+  if (start === undefined || program === "")
+    throw new Error("usage: lifecycle.js litellm|new-api|sub2api PROGRAM");
   const folder = mkdtempSync(join(tmpdir(), "kbl-"));
   const gatewayFolder = join(folder, "gateway");
   mkdirSync(gatewayFolder);
@@ -95,8 +97,7 @@ async function calmDay(gateway: Gateway, keybearer: Keybearer): Promise<void> {
     "add",
     "made",
     "--create",
-    "--group",
-    tool.group,
+    ...inGroup(gateway, tool),
     "--quota",
     "5",
     "--store",
@@ -166,10 +167,10 @@ async function killed(gateway: Gateway, keybearer: Keybearer): Promise<void> {
     if (tool === undefined) throw new Error("there is no tool");
     const isCreation = round % 4 === 0;
     const isDeletion = round % 4 === 2;
-    if (isDeletion) await run(keybearer, ...creation(tool.group));
+    if (isDeletion) await run(keybearer, ...creation(gateway, tool));
     const old = keyOf(keybearer, tool.tool) ?? tool.key;
     let args = ["tools", "rotate", tool.tool, "--store", "file", "--yes"];
-    if (isCreation) args = creation(tool.group);
+    if (isCreation) args = creation(gateway, tool);
     if (isDeletion) args = ["tools", "remove", "made", "--at-gateway", "--yes"];
     const command = run(keybearer, ...args);
     await begun(keybearer, command);
@@ -189,8 +190,12 @@ async function killed(gateway: Gateway, keybearer: Keybearer): Promise<void> {
   }
 }
 
-function creation(group: string): string[] {
-  return ["tools", "add", "made", "--create", "--group", group, "--store", "file", "--yes"];
+function creation(gateway: Gateway, tool: ToolKey): string[] {
+  return ["tools", "add", "made", "--create", ...inGroup(gateway, tool), "--store", "file", "--yes"];
+}
+
+function inGroup({ hasGroups = true }: Gateway, { group }: ToolKey): string[] {
+  return hasGroups ? ["--group", group] : [];
 }
 
 /** Waits until the change is written down, or the command has ended without one. */

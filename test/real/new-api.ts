@@ -45,7 +45,7 @@ export async function startNewApi(options: GatewayOptions): Promise<Gateway> {
   });
   return startGateway(
     options,
-    { args: ["--log-dir", logs], env, readyPath: "/api/status" },
+    { args: () => ["--log-dir", logs], env, readyPath: "/api/status" },
     async (origin) => {
       const { tools, session } = await provision(origin, provider, database);
       return {

@@ -17,6 +17,10 @@ export interface Plan {
   readonly chunkDelay: number;
   /** Ends the connection in the middle of the stream. */
   readonly cut: boolean;
+  /** After so many answers with `status` the next ones succeed. Absent: none does. */
+  readonly failures?: number;
+  /** The id of the answer, as a provider that repeats its ids sends it. Absent: the marker's own. */
+  readonly id?: string;
 }
 
 /** The plan as text for a prompt: base64url has no character that JSON escapes. */
@@ -38,22 +42,22 @@ export function providerId(marker: string): string {
 export interface Provider {
   readonly origin: string;
   /** The markers of all requests that arrived. */
-  readonly seen: ReadonlySet<string>;
+  readonly seen: Pick<ReadonlySet<string>, "has">;
   close(): void;
 }
 
 /** A model provider that speaks chat completions, responses and messages, and does what the prompt says. */
-export async function startProvider(): Promise<Provider> {
-  const seen = new Set<string>();
+export async function startProvider(port = 0): Promise<Provider> {
+  const seen = new Map<string, number>();
   const server: Server = createServer((request, response) => {
     answer(request, response, seen).catch(() => response.destroy());
   });
   // A gateway keeps connections open between requests that are seconds apart.
   server.keepAliveTimeout = 120_000;
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
+  await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+  const address = server.address() as AddressInfo;
   return {
-    origin: `http://127.0.0.1:${port}`,
+    origin: `http://127.0.0.1:${address.port}`,
     seen,
     close() {
       server.close();
@@ -62,25 +66,30 @@ export async function startProvider(): Promise<Provider> {
   };
 }
 
-async function answer(request: IncomingMessage, response: ServerResponse, seen: Set<string>): Promise<void> {
+async function answer(
+  request: IncomingMessage,
+  response: ServerResponse,
+  seen: Map<string, number>,
+): Promise<void> {
   let body = "";
   request.setEncoding("utf8");
   for await (const chunk of request) body += chunk;
   const path = (request.url ?? "").split("?", 1)[0] ?? "";
   const plan = planIn(body);
   if (plan === null) return sendJson(response, 200, { object: "list", data: [] }, {});
-  seen.add(plan.marker);
+  const earlier = seen.get(plan.marker) ?? 0;
+  seen.set(plan.marker, earlier + 1);
+  const status = earlier >= (plan.failures ?? Number.POSITIVE_INFINITY) ? 200 : plan.status;
 
   const { model, stream } = JSON.parse(body) as { model: string; stream?: boolean };
   const id = providerId(plan.marker);
   const head: Record<string, string> = { "x-request-id": id, "request-id": id };
   await sleep(plan.headDelay);
   if (response.destroyed) return;
-  if (plan.status !== 200) {
+  if (status !== 200) {
     // Without a time that is over, old versions of sub2api do not use the account for five minutes after a 429.
-    if (plan.status === 429)
-      head["anthropic-ratelimit-unified-reset"] = String(Math.floor(Date.now() / 1000) - 1);
-    return sendJson(response, plan.status, errorBody(path, plan.status), head);
+    if (status === 429) head["anthropic-ratelimit-unified-reset"] = String(Math.floor(Date.now() / 1000) - 1);
+    return sendJson(response, status, errorBody(path, status), head);
   }
   const shape = shapeOf(path, plan, model);
   if (stream !== true) {
@@ -131,11 +140,36 @@ const WORD = "word ";
 
 function shapeOf(path: string, plan: Plan, model: string): Shape {
   if (path.endsWith("/messages")) return messagesShape(plan, model);
+  if (path.endsWith("/embeddings")) return onlyWhole(embeddings(plan, model));
+  if (path.endsWith("/images/generations")) return onlyWhole(image(plan));
   return path.endsWith("/responses") ? responsesShape(plan, model) : chatShape(plan, model);
+}
+
+function onlyWhole(whole: unknown): Shape {
+  return { whole, before: [], chunk: "", after: [] };
+}
+
+function embeddings({ input }: Plan, model: string): unknown {
+  const usage = { prompt_tokens: input, total_tokens: input };
+  return { object: "list", data: [{ object: "embedding", index: 0, embedding: [0.5, 0.25] }], model, usage };
+}
+
+function image({ input, output }: Plan): unknown {
+  const usage = {
+    input_tokens: input,
+    input_tokens_details: { text_tokens: input, image_tokens: 0 },
+    output_tokens: output,
+    total_tokens: input + output,
+  };
+  return { created: seconds(), data: [{ b64_json: "aGk=" }], usage };
 }
 
 function named(type: string, data: object): string {
   return `event: ${type}\ndata: ${JSON.stringify({ type, ...data })}\n\n`;
+}
+
+function nameOf({ id, marker }: Plan): string {
+  return id ?? marker;
 }
 
 function messagesShape(plan: Plan, model: string): Shape {
@@ -146,7 +180,7 @@ function messagesShape(plan: Plan, model: string): Shape {
     output_tokens: plan.output,
   };
   const message = {
-    id: `msg_${plan.marker}`,
+    id: `msg_${nameOf(plan)}`,
     type: "message",
     role: "assistant",
     model,
@@ -190,7 +224,7 @@ function responsesShape(plan: Plan, model: string): Shape {
     status: "completed",
     content: [{ type: "output_text", text, annotations: [] }],
   };
-  const response = { id: `resp_${plan.marker}`, object: "response", created_at: seconds(), model };
+  const response = { id: `resp_${nameOf(plan)}`, object: "response", created_at: seconds(), model };
   const done = { ...response, status: "completed", output: [item], usage };
   const begun = { ...response, status: "in_progress", output: [] };
   return {
@@ -214,7 +248,7 @@ function chatShape(plan: Plan, model: string): Shape {
     total_tokens: whole + plan.output,
     prompt_tokens_details: { cached_tokens: plan.cacheRead },
   };
-  const base = { id: `chatcmpl-${plan.marker}`, created: seconds(), model };
+  const base = { id: `chatcmpl-${nameOf(plan)}`, created: seconds(), model };
   const event = (data: object) =>
     `data: ${JSON.stringify({ ...base, object: "chat.completion.chunk", ...data })}\n\n`;
   const message = { role: "assistant", content: WORD.repeat(plan.chunks) };

@@ -1,7 +1,7 @@
 /**
  * Runs keybearer against a real gateway and checks every verdict of the mirror. See README.md.
  *
- *   node build/test/real/run.js new-api|sub2api PROGRAM
+ *   node build/test/real/run.js litellm|new-api|sub2api PROGRAM
  */
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,13 +10,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createRandom } from "../doubles/random.ts";
 import type { Gateway } from "./gateway.ts";
 import { Keybearer } from "./keybearer.ts";
+import { startLiteLlm } from "./litellm.ts";
 import { startNewApi } from "./new-api.ts";
 import { type Provider, startProvider } from "./provider.ts";
 import { startSub2api } from "./sub2api.ts";
 import { planTraffic, sendTraffic, type TestRequest } from "./traffic.ts";
 import { compare, pairsText, tableText } from "./verdicts.ts";
 
-const STARTERS = { "new-api": startNewApi, sub2api: startSub2api } as const;
+const STARTERS = { litellm: startLiteLlm, "new-api": startNewApi, sub2api: startSub2api } as const;
 /** After a row is 30 seconds old the mirror may call it foreign. */
 const SETTLED_AFTER_MS = 45_000;
 const SHOWN_FAILURES = 200;
@@ -43,7 +44,7 @@ async function timed(work: () => Promise<unknown>): Promise<string> {
 
 async function main(): Promise<boolean> {
   const start = STARTERS[kind as keyof typeof STARTERS];
-  if (start === undefined || program === "") throw new Error("usage: run.js new-api|sub2api PROGRAM");
+  if (start === undefined || program === "") throw new Error("usage: run.js litellm|new-api|sub2api PROGRAM");
   // Short, because a unix socket is below it.
   const folder = mkdtempSync(join(tmpdir(), "kbr-"));
   const gatewayFolder = join(folder, "gateway");

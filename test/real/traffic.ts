@@ -1,6 +1,6 @@
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Endpoint, TOKEN_STEP, type ToolKey } from "./gateway.ts";
+import { type Call, canStream, type Endpoint, TOKEN_STEP, type ToolKey } from "./gateway.ts";
 import { type Plan, planText } from "./provider.ts";
 
 export type Kind =
@@ -98,15 +98,19 @@ export function planTraffic(options: TrafficOptions): Traffic {
     const foreign = given.foreign ?? false;
     const marker = `${foreign ? "f" : "o"}${String(number).padStart(5, "0")}`;
     const tool = given.tool ?? oneOf(tools);
-    const call = oneOf(tool.calls);
     const endless = kind === "mid-stream abort" || kind === "cut";
     const stream =
       given.stream ?? (kind === "plain" ? false : kind === "stream" || endless || random() < 0.5);
+    const { endpoint, model } = given;
+    const call: Call =
+      endpoint !== undefined && model !== undefined
+        ? { endpoint, model }
+        : oneOf(stream ? tool.calls.filter(canStream) : tool.calls);
     const plan: Plan = {
       // Few different numbers, so that many requests have the same tokens.
       input: TOKEN_STEP * (random() < 0.7 ? whole(1, 6) : whole(7, 400)),
-      output: TOKEN_STEP * whole(1, 5),
-      cacheRead: random() < 0.2 ? TOKEN_STEP * 10 : 0,
+      output: canStream(call) ? TOKEN_STEP * whole(1, 5) : 0,
+      cacheRead: canStream(call) && random() < 0.2 ? TOKEN_STEP * 10 : 0,
       headDelay: isEarly(kind) ? whole(500, 3000) : whole(0, 60),
       chunks: endless ? 14 : whole(2, 6),
       chunkDelay: endless ? 70 : whole(2, 40),
@@ -319,6 +323,8 @@ function bodyOf({ endpoint, model, stream, plan, bodyLength }: TestRequest): str
     "/v1/responses": {
       input: [{ role: "user", content: [{ type: "input_text", text }] }],
     },
+    "/v1/embeddings": { input: text },
   };
-  return JSON.stringify({ model, stream, ...prompts[endpoint] }).padEnd(bodyLength);
+  const asked = canStream({ endpoint, model }) ? { model, stream } : { model };
+  return JSON.stringify({ ...asked, ...prompts[endpoint] }).padEnd(bodyLength);
 }

@@ -47,7 +47,7 @@ export interface Comparison {
   readonly rows: readonly JudgedRow[];
   readonly gatewayRows: readonly GatewayRow[];
   /** The markers of requests that reached the provider. */
-  readonly seen: ReadonlySet<string>;
+  readonly seen: Pick<ReadonlySet<string>, "has">;
   /** Requests that the alarms count. */
   readonly alarmed: number;
   /** When the daemon that was started after the `kill -9` served. */

@@ -141,9 +141,10 @@ export async function askCredentials(
     const password = await prompter.secret(`password of ${email}: `);
     return password === null || password === "" ? missing("password") : { credentials: { email, password } };
   }
-  const token = trimmed(await prompter.secret("access token: "));
-  if (token === null) return missing("access token");
-  if (kind === "one-api") return { credentials: { access_token: token, user: null } };
+  const what = kind === "litellm" ? "a key of yours, not a tool's" : "access token";
+  const token = trimmed(await prompter.secret(`${what}: `));
+  if (token === null) return missing(what);
+  if (kind !== "new-api") return { credentials: { access_token: token, user: null } };
   const user = configured.user ?? trimmed(await prompter.text("user id, a number: "));
   if (user === null) return missing("access token, user id");
   if (!/^\d{1,18}$/.test(user)) {

@@ -6,6 +6,8 @@ import { MINUTE_MS } from "../../core/units.ts";
 import { type ConsoleAdapter, ConsoleError, type ConsoleGateway } from "../consoles/console.ts";
 import type { AdapterDeps } from "../consoles/http.ts";
 import type { KeyCallBudgets } from "../consoles/key-calls.ts";
+import { LiteLlm } from "../consoles/litellm.ts";
+import { LiteLlmSession } from "../consoles/litellm-session.ts";
 import { NewApi } from "../consoles/new-api.ts";
 import { NewApiByKeys } from "../consoles/new-api-keys.ts";
 import { OneApi } from "../consoles/one-api.ts";
@@ -45,6 +47,7 @@ export class ConsoleAccount {
   open(kind: ConsoleKind, shared: AdapterDeps): ConsoleAdapter {
     const stored = this.#stored;
     if (kind === "sub2api") return this.#openSub2api(stored, shared);
+    if (kind === "litellm") return this.#openLiteLlm(stored, shared);
     const keyCalls = this.#deps.keyCalls.of(this.gateway.console.url);
     const accessToken = this.#current("access_token", stored);
     if (accessToken !== null) {
@@ -78,6 +81,16 @@ export class ConsoleAccount {
       },
     });
     return new Sub2api({ ...shared, session });
+  }
+
+  #openLiteLlm(stored: StoredLogin | null, shared: AdapterDeps): ConsoleAdapter {
+    const { client, now } = shared;
+    const key = this.#current("access_token", stored);
+    const password = this.#configured("password");
+    const user = this.login.email ?? this.login.user;
+    const credentials = user !== null && password !== null ? { user, password } : null;
+    if (key === null && credentials === null) throw this.#loginNeeded();
+    return new LiteLlm({ ...shared, session: new LiteLlmSession({ client, now, key, credentials }) });
   }
 
   async store(login: StoredLogin): Promise<void> {

@@ -1,4 +1,4 @@
-import type { ConsoleKind } from "../../config/schema.ts";
+import { CONSOLE_KINDS, type ConsoleKind, type Gateway } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Logger } from "../../core/log.ts";
 import {
@@ -9,6 +9,7 @@ import {
 } from "../consoles/console.ts";
 import { CallHistory, ClockSkew } from "../consoles/http.ts";
 import type { MirrorDatabase } from "../store/database.ts";
+import { readFact, writeFact } from "../store/facts.ts";
 import { claimConsole } from "../store/rows.ts";
 import type { MirrorUsage } from "../usage.ts";
 import { adapterDeps, type ConnectDeps, findKind, openConsole } from "./open-console.ts";
@@ -42,14 +43,14 @@ export class ConsoleConnection {
     this.#deps = deps;
     this.#gateway = gateway;
     this.#settings = describeSettings(gateway, snapshot);
-    this.#kind = gateway.console.kind;
+    this.#kind = gateway.console.kind ?? this.#storedKind();
   }
 
   get gateway(): ConsoleGateway {
     return this.#gateway;
   }
 
-  /** null: neither in config.yaml nor detected yet. */
+  /** null: neither in config.yaml nor detected so far. */
   get kind(): ConsoleKind | null {
     return this.#kind;
   }
@@ -69,6 +70,13 @@ export class ConsoleConnection {
     return this.#deps.clock.now() + (this.skew ?? 0);
   }
 
+  /** Whether the gateway is the LiteLLM of this console. @param gateway as a request found it in config.yaml */
+  takesCallIds({ baseUrl, messagesUrl }: Gateway): boolean {
+    if (this.#kind !== "litellm") return false;
+    const origin = originOf(this.#gateway.console.url);
+    return originOf(baseUrl) === origin && originOf(messagesUrl) === origin;
+  }
+
   /** Takes the gateway as config.yaml has it now. True: its settings or secrets changed, and it must be reset. */
   follow(gateway: ConsoleGateway, snapshot: Snapshot): boolean {
     const before = this.#settings;
@@ -79,7 +87,7 @@ export class ConsoleConnection {
 
   /** The settings or the login changed: the console is opened again. */
   reset(): void {
-    this.#kind = this.#gateway.console.kind;
+    this.#kind = this.#gateway.console.kind ?? this.#storedKind();
     this.#adapter = null;
     this.#opening = null;
     this.#isClaimed = false;
@@ -128,7 +136,25 @@ export class ConsoleConnection {
     if (this.#kind === null) this.#deps.log.info({ gateway: gateway.name }, `console kind: ${kind}`);
     // Known before the first login: `mirror login` asks for what this kind needs.
     this.#kind = kind;
+    if (gateway.console.kind === null) this.#storeKind(kind);
     return openConsole(kind, gateway, shared, deps);
+  }
+
+  /** As it was detected at this origin; null: never. From the first request on it must be known who takes call ids. */
+  #storedKind(): ConsoleKind | null {
+    const { name, console } = this.#gateway;
+    const stored = this.#deps.database.ask((db) => ({ fact: readFact(db, name, "kind") }));
+    const [kind, origin] = stored?.fact?.split(" ") ?? [];
+    return origin === originOf(console.url) ? (CONSOLE_KINDS.find((one) => one === kind) ?? null) : null;
+  }
+
+  #storeKind(kind: ConsoleKind): void {
+    const { name, console } = this.#gateway;
+    const fact = `${kind} ${originOf(console.url)}`;
+    this.#deps.database.ask((db) => {
+      if (readFact(db, name, "kind") !== fact) writeFact(db, name, "kind", fact);
+      return true;
+    });
   }
 
   /** Forgets the rows of another gateway or console that had this name before, once the database can be used. */
@@ -145,6 +171,10 @@ export class ConsoleConnection {
     for (const line of held) usage.append(line);
     log.warn({ gateway: name }, "the gateway or its console changed: its rows are read from the beginning");
   }
+}
+
+function originOf(url: string): string {
+  return new URL(url).origin;
 }
 
 const LOGIN_SECRETS = ["password", "access_token", "refresh_token"] as const;

@@ -43,7 +43,7 @@ export function adapterDeps(gateway: ConsoleGateway, deps: ConnectDeps): Adapter
 /** From config.yaml, else detected, which needs no login. */
 export async function findKind({ console }: ConsoleGateway, client: ConsoleClient): Promise<ConsoleKind> {
   const kind = console.kind ?? (await detectKind(client, console.url));
-  if (kind === "litellm" || kind === "openrouter")
+  if (kind === "openrouter")
     throw new ConsoleError("not-yet", `is of kind ${kind}, which is not supported yet`);
   return kind;
 }

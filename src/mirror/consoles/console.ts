@@ -145,6 +145,8 @@ export interface ConsoleKey {
   readonly unlimited: boolean;
   readonly quota_used: number | null;
   readonly windows: readonly KeyWindow[];
+  /** The key's own, where the console says them. Empty: all that its account may use. */
+  readonly models?: readonly string[];
   readonly created_at: number | null;
   readonly expires_at: number | null;
   readonly last_used_at: number | null;
@@ -152,10 +154,11 @@ export interface ConsoleKey {
   readonly as_of?: number | null;
 }
 
-/** What a console shows of a key: all of it, its ends (without a leading `sk-`), or nothing. */
+/** What a console shows of a key: all of it, its ends (without a leading `sk-`), its SHA-256 hash and its end, or nothing. */
 export type ShownKey =
   | { readonly how: "whole"; readonly key: Secret }
   | { readonly how: "ends"; readonly head: string; readonly tail: string }
+  | { readonly how: "hash"; readonly hash: string; readonly tail: string }
   | { readonly how: "hidden" };
 
 export interface AccountFacts {

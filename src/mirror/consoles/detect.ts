@@ -3,8 +3,8 @@ import { fieldAt, flagAt, objectAt, parseObject } from "../../core/json.ts";
 import { ConsoleError } from "./console.ts";
 import { type ConsoleClient, type ConsoleResponse, readJson } from "./http.ts";
 
-/** litellm and openrouter are recognized, but cannot be read yet. */
-type DetectedKind = ConsoleKind | "litellm" | "openrouter";
+/** openrouter is recognized, but cannot be read yet. */
+type DetectedKind = ConsoleKind | "openrouter";
 
 /** Finds the kind of console at a url from its public answers. Sends no credential. */
 export async function detectKind(client: ConsoleClient, url: string): Promise<DetectedKind> {
@@ -16,6 +16,8 @@ export async function detectKind(client: ConsoleClient, url: string): Promise<De
   const settings = await client.send({ path: "/api/v1/settings/public" });
   const bySettings = kindByHeaders(settings) ?? kindBySettings(settings);
   if (bySettings !== null) return bySettings;
+  const health = await client.send({ path: "/health/liveliness" });
+  if (health.status === 200 && health.text.trim() === LITELLM_LIVES) return "litellm";
   for (const response of [status, settings]) {
     // Throws: a console that is busy or failing is not an unknown one.
     if (response.status === 429 || response.status >= 500) readJson(response, "the question for its kind");
@@ -25,6 +27,9 @@ export async function detectKind(client: ConsoleClient, url: string): Promise<De
     "does not say what kind it is: is the url right? If it is, write kind: below console:",
   );
 }
+
+/** LiteLLM's answer, in its own spelling of the path (1.106). Its other paths need a key, or are those of many programs. */
+const LITELLM_LIVES = '"I\'m alive!"';
 
 function kindByHeaders({ headers }: ConsoleResponse): DetectedKind | null {
   if (headers["x-new-api-version"] !== undefined) return "new-api";

@@ -327,7 +327,8 @@ export function isDenied(response: ConsoleResponse): boolean {
 export function errorText({ text, secrets }: ConsoleResponse): string {
   const body = parseObject(text);
   const error = objectAt(body, "error");
-  const said = textAt(body, "message") ?? textAt(body, "error") ?? textAt(error, "message") ?? "";
+  const detail = textAt(body, "detail") ?? textAt(objectAt(body, "detail"), "error");
+  const said = textAt(body, "message") ?? textAt(body, "error") ?? textAt(error, "message") ?? detail ?? "";
   const own = secrets.reduce((redacted, secret) => secret.redactFrom(redacted), said);
   const clean = cleanText(own, redactCredentials);
   return clean === "" ? "" : `: ${clean}`;

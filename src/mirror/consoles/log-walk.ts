@@ -13,8 +13,8 @@ import { ConsoleError, type Page } from "./console.ts";
 import { required, requiredData } from "./http.ts";
 
 /*
- * Walks the usage logs of new-api and one-api. They list rows newest first between two times (whole seconds of the
- * console's clock, both included), count at most 10,000 of them, and give rows no stable id.
+ * Walks the usage logs of new-api, one-api and LiteLLM. They list rows newest first between two times (whole seconds of the
+ * console's clock, both included) and count at most 10,000 of them. The first two give rows no stable id.
  */
 
 /** Fetches a path of the console and returns the `data` of its response. `about` names it in messages. */
@@ -33,8 +33,10 @@ export interface LogSource {
 }
 
 export type UnnamedRow = Omit<ConsoleRow, "identity">;
+/** With the console's own name for it, where there is one. */
+export type ReadRow = UnnamedRow & Partial<Pick<ConsoleRow, "identity">>;
 /** other: not usage, such as a top-up. unreadable: it lacks even a time or a type. */
-type RowReader = (raw: JsonObject) => UnnamedRow | "other" | "unreadable";
+type RowReader = (raw: JsonObject) => ReadRow | "other" | "unreadable";
 
 /** Consoles count no further than this. */
 const MAX_COUNTED = 10_000;
@@ -493,7 +495,7 @@ export class PageReader {
       else if (row !== "other") rows.push({ identity: this.#identify(raw, fingerprint), ...row });
     }
     if (unreadable > 0 && unreadable === fresh.length) {
-      throw new ConsoleError("other-shape", 'lists rows without a usable "created_at" and "type"');
+      throw new ConsoleError("other-shape", "lists rows without a usable time and type");
     }
     return { rows, count: fresh.length };
   }

@@ -19,7 +19,7 @@ import type { UnnamedRow } from "./log-walk.ts";
 import { OneApiConsole, type OneApiDeps } from "./one-api-console.ts";
 import { readBilled, readKey } from "./one-api-protocol.ts";
 
-interface NewApiDeps extends OneApiDeps {
+export interface NewApiDeps extends OneApiDeps {
   /** The number of the access token's user; null: unknown. */
   readonly user: string | null;
   readonly keyCalls: KeyCallBudget;

@@ -294,6 +294,8 @@ function isSame(shown: ShownKey, key: Secret): boolean {
       return shown.key.equals(key);
     case "ends":
       return key.hasEnds(shown.head, shown.tail);
+    case "hash":
+      return shown.hash === key.sha256();
     case "hidden":
       return true;
   }

@@ -7,6 +7,8 @@ import { execute, queryValue } from "./query.ts";
 type FactName =
   /** The origins of the gateway and of its console, see claimConsole. */
   | "console"
+  /** Of the console, as it was detected, and its origin. */
+  | "kind"
   /** Before this time another gateway had this name. */
   | "begun_at"
   /** Where the next walk over the console's rows begins. */

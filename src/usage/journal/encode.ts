@@ -1,3 +1,4 @@
+import { NO_IDS } from "../../metering/gateway-ids.ts";
 import type { Closing, Opening } from "../record.ts";
 import type { Line } from "./lines.ts";
 
@@ -54,8 +55,13 @@ function isSameCaller(one: Opening, other: Opening): boolean {
 }
 
 /** @param shared what SharedFields made of the same request. */
-export function openLine(shared: string, { model, sent_at }: Opening): string {
-  return `{"kind":"open"${shared},"model":${text(model)},"sent_at":${number(sent_at)}}\n`;
+export function openLine(shared: string, { model, sent_at, gateway_ids }: Opening): string {
+  return `{"kind":"open"${shared},"model":${text(model)},"sent_at":${number(sent_at)}${ids(gateway_ids)}}\n`;
+}
+
+/** Most gateways take no ids. */
+function ids(sent: Opening["gateway_ids"]): string {
+  return sent === NO_IDS ? "" : `,"gateway_ids":${inAscii(JSON.stringify(sent))}`;
 }
 
 /** What the console billed is not known yet. @param shared what SharedFields made of the same request. */

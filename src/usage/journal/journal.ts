@@ -524,7 +524,8 @@ function encode({ kind, ...fields }: AppendedLine | RefusalsLine): string {
 
 /** How a request ended that was in flight when the daemon was killed. */
 function interruptedClosing({ opening, head }: Pick<InFlight, "opening" | "head">): Closing {
-  const { first_byte_at, status, gateway_ids } = head ?? NOT_CLOSED;
+  const { first_byte_at, status } = head ?? NOT_CLOSED;
+  const { gateway_ids } = head ?? opening;
   const { sent_at } = opening;
   const counts = sent_at === null ? false : NOT_CLOSED.counts;
   const rest = { sent_at, counts, first_byte_at, status, gateway_ids };

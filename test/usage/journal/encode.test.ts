@@ -41,7 +41,7 @@ t.test("the lines of a request are read as they were written, whatever its texts
 });
 
 t.test("every field is written under its own name", async (t) => {
-  const first = distinct(opening(), 1);
+  const first = distinct(opening({ gateway_ids: { "x-litellm-call-id": "01KA" } }), 1);
   const second = distinct({ ...closing(), model: null, counts: false }, 101);
   const common = new SharedFields().encode(first);
   const open = { kind: "open", ...first };

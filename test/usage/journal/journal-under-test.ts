@@ -7,6 +7,7 @@ import type { Clock } from "../../../src/core/clock.ts";
 import { requestId } from "../../../src/core/ids.ts";
 import type { Ticker } from "../../../src/core/ticker.ts";
 import type { ToolCarry } from "../../../src/limits/limiter.ts";
+import { NO_IDS } from "../../../src/metering/gateway-ids.ts";
 import { journalFiles, readLines } from "../../../src/usage/journal/files.ts";
 import { Journal } from "../../../src/usage/journal/journal.ts";
 import { type Line, parseLine } from "../../../src/usage/journal/lines.ts";
@@ -153,6 +154,7 @@ export function opening(given: Partial<Opening> = {}): Opening {
     admitted_at: startedAt,
     counted_session: null,
     sent_at: startedAt,
+    gateway_ids: NO_IDS,
     ...given,
   };
 }
