@@ -163,7 +163,7 @@ export const INDEX_HTML: Reply = {
 
 /** A console with its gateway, as a real server. A subclass per kind adds what differs between consoles. */
 export abstract class ConsoleDouble {
-  abstract readonly kind: "sub2api" | "new-api" | "one-api";
+  abstract readonly kind: "sub2api" | "new-api" | "one-api" | "litellm";
   /** Origin of the console and of its gateway. */
   url = "";
   readonly login = LOGIN;
@@ -222,6 +222,16 @@ export abstract class ConsoleDouble {
   protected abstract responseHeaders(requestId: string, call: Call): Record<string, string>;
   /** null: the gateway serves the key. */
   protected abstract refuseKey(key: AccountKey | null, requestId: string): Reply | null;
+
+  /** Everything else goes to the gateway. */
+  protected isConsolePath(path: string): boolean {
+    return path.startsWith("/api/");
+  }
+
+  /** Of a request to the gateway. */
+  protected requestIdOf(_call: Call): string {
+    return this.newRequestId();
+  }
 
   /** null: the account can pay, or this gateway serves it anyway. A list of models is free. */
   protected refuseUnpaid(_requestId: string): Reply | null {
@@ -403,7 +413,7 @@ export abstract class ConsoleDouble {
 
   private async serve(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const call = await readCall(req);
-    if (call.path.startsWith("/api/")) return this.serveConsole(call, req.url ?? "", res);
+    if (this.isConsolePath(call.path)) return this.serveConsole(call, req.url ?? "", res);
     this.gatewayRequests += 1;
     return this.serveGateway(call, res);
   }
@@ -446,7 +456,7 @@ export abstract class ConsoleDouble {
   }
 
   private async serveGateway(call: Call, res: ServerResponse): Promise<void> {
-    const requestId = this.newRequestId();
+    const requestId = this.requestIdOf(call);
     const headers = this.responseHeaders(requestId, call);
     const send = (reply: Reply) => sendReply(res, reply, headers);
     const isModels = call.method === "GET" && call.path === "/v1/models";
