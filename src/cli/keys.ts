@@ -108,6 +108,7 @@ function keyFacts(key: KeyReport, now: number, newest: number): string[] {
     ref,
     formatQuota(key),
     ...formatConsoleFacts(key, now),
+    ...((key.models ?? []).length === 0 ? [] : [`models ${joinNames(key.models ?? [])}`]),
     used === null ? "last use unknown" : `last use ${ago(now - used)} ago`,
     ...(newest - as_of > OLDER_MS ? [`as of ${ago(now - as_of)} ago`] : []),
   ];

@@ -53,6 +53,7 @@ t.test("each kind of console needs its own values, one per line", async (t) => {
     [{ kind: "sub2api" }, { refreshToken: true }, [" rt-canary "], { refresh_token: "rt-canary" }],
     [{ kind: "new-api" }, {}, ["at-canary ", "42"], { access_token: "at-canary", user: "42" }],
     [{ kind: "one-api" }, {}, ["at-canary"], { access_token: "at-canary", user: null }],
+    [{ kind: "litellm" }, {}, ["sk-canary"], { access_token: "sk-canary", user: null }],
   ];
   for (const [more, options, input, credentials] of kinds) {
     const found = mirrorReport(NOW, more);

@@ -126,10 +126,10 @@ interface StoredRow {
   readonly spend: number;
 }
 
-/** The provider's id of an answer names the request, and of a failure the user agent does. */
+/** The trace id of a request names it. keybearer passes it on, and does not read it. */
 function readRows(): GatewayRow[] {
   const columns = `request_id AS id, metadata->>'litellm_call_id' AS call_id, metadata->>'status' AS status,
-    concat(request_id, ' ', metadata->>'user_agent', ' ', request_tags) AS named,
+    concat(session_id, ' ', request_id) AS named,
     extract(epoch FROM "startTime" AT TIME ZONE 'UTC') * 1000 AS began_ms, spend`;
   const listed = `SELECT coalesce(json_agg(t), '[]') FROM (SELECT ${columns} FROM "LiteLLM_SpendLogs" WHERE "user" = '${USER}') t`;
   const rows = JSON.parse(psql(listed)) as StoredRow[];

@@ -276,6 +276,8 @@ function sendOnce(request: TestRequest, target: Target): Promise<string | null> 
     "content-type": "application/json",
     "content-length": String(request.bodyLength),
     // sub2api stores the user agent, and new-api's access log has the query.
+    // LiteLLM stores this with every row.
+    "x-litellm-trace-id": request.marker,
     "user-agent": `${target.userAgent}${" ".repeat(HIDDEN_AFTER)}(${request.marker})`,
   };
   if (isMessages) {

@@ -72,7 +72,7 @@ export function reconcile(
   const running = ours.filter((record) => record.running);
   return {
     rows: [...matched.rows, ...judgeLeftRows(unmatched, running, presumed, context)],
-    records: [...matched.records, ...judgeLeftRecords(unmatched.records, context)],
+    records: [...matched.records, ...judgeLeftRecords(unmatched.records, theirs, context)],
   };
 }
 
@@ -270,6 +270,10 @@ function judgeLeftRows(
   });
 }
 
+const NOT_LISTED = "the console should list it, but does not: a row was dropped, or logging is off";
+/** LiteLLM names a row by the id of the provider's answer. */
+const REPEATED_ID =
+  "the provider gave its answer the id of another one, and the console keeps one row for both; the key's spend counts both";
 const COMPANION = "another row of the same request, which is foreign";
 
 /** The records that make a foreign row doubtful. */
@@ -449,17 +453,19 @@ function findDoubt(group: RowGroup, nearby: NearbyRecords, context: Context): st
 }
 
 /** The verdicts on records that no row was found for. */
-function judgeLeftRecords(records: readonly OurRequest[], { now }: Context): JudgedRecord[] {
+function judgeLeftRecords(
+  records: readonly OurRequest[],
+  theirs: readonly TheirRow[],
+  { now }: Context,
+): JudgedRecord[] {
+  const listed = new Set(theirs.map(({ identity }) => identity));
   // A WebSocket may hold no billed request at all.
   const listable = records.filter(({ expected, running, upgraded }) => expected && !running && !upgraded);
   return listable.map((record): JudgedRecord => {
     const judged = { record: record.id, how: null, row: null, theirs: null };
     if (now - endOf(record) <= MISSING_AFTER_MS)
       return { ...judged, verdict: "pending", reason: "the console does not list it yet" };
-    return {
-      ...judged,
-      verdict: "missing",
-      reason: "the console should list it, but does not: a row was dropped, or logging is off",
-    };
+    const reason = record.ids.some((id) => listed.has(id)) ? REPEATED_ID : NOT_LISTED;
+    return { ...judged, verdict: "missing", reason };
   });
 }

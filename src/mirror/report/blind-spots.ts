@@ -40,11 +40,7 @@ export function blindSpots(
 
   if (state !== "ok" && state !== "syncing")
     spots.push(last_sync === null ? "anything: its rows were never read" : "anything since the last sync");
-  spots.push(
-    kind === null || kind === "sub2api" || kind === "one-api"
-      ? "calls that failed: this console lists only what was billed"
-      : "calls that failed, unless the console's operator has them logged",
-  );
+  spots.push(...unlistedCalls(kind));
   spots.push("calls that the console's operator does not log");
   spots.push(takenForOurs(db, gateway));
   const abandoned = [...held].filter(([, { until, replaced }]) => until !== null && !replaced);
@@ -52,6 +48,21 @@ export function blindSpots(
     spots.push(`calls with keys that no tool here has any more: ${abandoned.map(([key]) => key).join(", ")}`);
   for (const gap of readLogGaps(db).slice(-MAX_LOG_GAPS)) spots.push(logGap(gap));
   return spots;
+}
+
+function unlistedCalls(kind: ConsoleKind | null): string[] {
+  switch (kind) {
+    case "new-api":
+      return ["calls that failed, unless the console's operator has them logged"];
+    case "litellm":
+      return [
+        "calls that it refused before a model was asked: with a key that is blocked or used up, or for a model that is not allowed",
+        "a call whose provider repeats the id of an earlier answer: LiteLLM keeps the earlier row only, and counts both in the key's spend",
+        "a call with the id of one of your requests, which its own tool and LiteLLM's operator know: LiteLLM lists it as another row of that request",
+      ];
+    default:
+      return ["calls that failed: this console lists only what was billed"];
+  }
 }
 
 /** A row that is presumed to be ours may be a thief's. */
