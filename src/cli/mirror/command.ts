@@ -12,9 +12,10 @@ well, but exits 0`;
 
 const LOGIN_AFTER = `
 it asks for what this kind of console needs: sub2api for email and password,
-new-api for an access token and the user id, one-api for an access token. it
-does not ask for an email or user id that is in config.yaml. without a terminal
-it reads the answers from stdin, one per line; a secret is never an argument`;
+new-api for an access token and the user id, one-api for an access token,
+litellm for a key of yours that no tool uses. it does not ask for an email or
+user id that is in config.yaml. without a terminal it reads the answers from
+stdin, one per line; a secret is never an argument`;
 
 const GATEWAY = "a gateway; default: all";
 
