@@ -8,6 +8,7 @@ import {
   reasonPhrase,
   requestHeaders,
   responseHeaders,
+  withCallId,
 } from "../../src/proxy/headers.ts";
 import { type Cause, causeFor } from "../../src/proxy/key-health/cause.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
@@ -65,6 +66,11 @@ t.test("end-to-end headers pass, and the key is added last", async (t) => {
   });
   t.equal(Object.keys(headers).at(-1), "authorization");
   t.equal(out([], "x-api-key")["x-api-key"], "sk-canary-0123456789", "bare in the other headers");
+});
+
+t.test("an own call id replaces the client's, however often and in whatever case it sent one", async (t) => {
+  const sent = ["Host", "h", "X-LiteLLM-Call-Id", "a", "Accept", "x", "x-litellm-call-id", "b"];
+  t.strictSame(withCallId(sent, "01KA"), ["Host", "h", "Accept", "x", "x-litellm-call-id", "01KA"]);
 });
 
 t.test(

@@ -149,10 +149,14 @@ t.test("a closing belongs to the day that ends in the same turn, because the car
 });
 
 t.test(
-  "records that a process left open are interrupted at the next start, and keep their heads",
+  "records that a process left open are interrupted at the next start, and keep their heads, or the ids that they were sent with",
   async (t) => {
     const { journal, folder } = startJournal(t);
-    const [first, second] = [opening({ model: "a" }), opening({ model: "b" })];
+    const sentIds = { "x-litellm-call-id": "01KA" };
+    const [first, second] = [
+      opening({ model: "a", gateway_ids: sentIds }),
+      opening({ model: "b", gateway_ids: sentIds }),
+    ];
     await journal.open(first);
     await journal.open(second);
     journal.head(
@@ -164,7 +168,7 @@ t.test(
     for (let n = 0; n < 2; n += 1) {
       startJournal(t, { folder });
       t.match(recordsIn(folder), [
-        { id: first.id, end: "interrupted", status: null, ended_at: null },
+        { id: first.id, end: "interrupted", status: null, ended_at: null, gateway_ids: sentIds },
         { id: second.id, end: "interrupted", status: 200, gateway_ids: { "x-request-id": "9" } },
       ]);
       t.equal(linesIn(folder).filter(({ kind }) => kind === "close").length, 2, "once");
