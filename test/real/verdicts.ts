@@ -83,7 +83,7 @@ interface Known {
 export function compare(comparison: Comparison): Result {
   const failures: string[] = [];
   const { requests, records, rows, gatewayRows } = comparison;
-  const recordOf = matchRecords(requests, records);
+  const recordOf = matchRecords(requests, records, gatewayRows);
   // While the daemon was down a client may have left before it could connect.
   const lost = requests.filter(
     (request) => !request.foreign && comparison.seen.has(request.marker) && !recordOf.has(request),
@@ -145,17 +145,23 @@ export function compare(comparison: Comparison): Result {
   };
 }
 
-/** Which record each of our requests has: by the id in the answer, by the size of the body, or by its time. */
+/** Which record each of our requests has: by the id in the answer or at the gateway, by the size of the body, or by its time. */
 function matchRecords(
   requests: readonly TestRequest[],
   records: readonly ExportedRecord[],
+  gatewayRows: readonly GatewayRow[],
 ): Map<TestRequest, ExportedRecord> {
   const byId = new Map(records.map((record) => [record.id, record]));
   const byLength = new Map(records.map((record) => [record.bytes_in, record]));
+  // To LiteLLM a request brings the id of its record.
+  const broughtIds = new Map(gatewayRows.map(({ marker, requestId }) => [marker, requestId]));
   const found = new Map<TestRequest, ExportedRecord>();
   const ours = requests.filter(({ foreign }) => !foreign);
   for (const request of ours) {
-    const record = byId.get(request.recordId ?? "") ?? byLength.get(request.bodyLength);
+    const record =
+      byId.get(request.recordId ?? "") ??
+      byId.get(broughtIds.get(request.marker) ?? "") ??
+      byLength.get(request.bodyLength);
     if (record !== undefined) found.set(request, record);
   }
   // A killed daemon could not write how much it had sent. The nearest take each other first, because a client may also have

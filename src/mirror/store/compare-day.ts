@@ -308,7 +308,7 @@ function learnFrom(matches: readonly Match[], known: OwnIds, links: KeyLinks): L
     if (key !== null && ref !== null && !links.decided.has(ref) && links.keys.get(ref) !== key)
       keys.set(ref, (keys.get(ref) ?? new Set()).add(key));
     for (const [name, id] of Object.entries(record.record.gateway_ids)) {
-      const kind = idKind(name, record.request);
+      const kind = idKind(name, id, record.request);
       if (id !== row.request_id || started_at >= (ownIds[kind] ?? Infinity)) continue;
       ownIds[kind] = started_at;
       ownFrom = Math.min(ownFrom ?? started_at, started_at);
@@ -318,12 +318,14 @@ function learnFrom(matches: readonly Match[], known: OwnIds, links: KeyLinks): L
 }
 
 function hasOwnId({ request, record }: LoadedRecord, ownIds: OwnIds): boolean {
-  return Object.keys(record.gateway_ids).some(
-    (name) => request.started_at >= (ownIds[idKind(name, request)] ?? Infinity),
+  return Object.entries(record.gateway_ids).some(
+    ([name, id]) => request.started_at >= (ownIds[idKind(name, id, request)] ?? Infinity),
   );
 }
 
-function idKind(name: string, { status, stream }: OurRequest): string {
+/** A gateway that takes the ids of its requests from here lists them whatever it answers, and also if it does not. */
+function idKind(name: string, id: string, { id: own, status, stream }: OurRequest): string {
+  if (id === own) return `${name} from here`;
   if (status !== null && status >= 400) return `${name} ${status}`;
   return stream === true ? `${name} stream` : `${name} plain`;
 }

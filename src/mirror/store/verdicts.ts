@@ -45,6 +45,7 @@ export interface DayChanges {
 /**
  * Which ids are the gateway's own: since when, by the id's name and the kind of response. It depends on the gateway's
  * version: new-api v0.13.2 sends its own ids with streams and errors, and those of the gateway behind it with plain responses.
+ * LiteLLM takes the ids that requests bring.
  */
 export type OwnIds = Readonly<Record<string, number>>;
 
