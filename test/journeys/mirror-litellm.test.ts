@@ -33,6 +33,19 @@ t.test("LiteLLM is recognized, and every request is matched by the id that it br
     { name: "codex", tools: ["codex"], state: "active", key: `…${journey.codex.key.slice(-4)}` },
   ]);
 
+  const [codex] = console.keys;
+  if (codex !== undefined) codex.disabled = true;
+  const refused = await journey.ask();
+  t.equal(refused.headers.get("x-keybearer-cause-detail"), "key-disabled");
+  if (codex !== undefined) codex.disabled = false;
+  clock.pass(MINUTE);
+  await journey.sync();
+  t.match(await journey.compared(refused.id), {
+    verdict: "matched",
+    row: { how: "presumed", kind: "error" },
+  });
+  t.same((await journey.mirror()).alarms, [], "LiteLLM lists a refusal under an id of its own");
+
   // LiteLLM answers so without its database, and then lists nothing.
   console.logging = false;
   await journey.ask({ "x-test-status": "503" });

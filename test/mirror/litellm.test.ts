@@ -21,7 +21,7 @@ const NO_LIMITS: KeySettings = { group: null, quota: null, windows: [], expires_
 
 function read(name: string) {
   const row = readLiteLlmRow(rows[name] ?? {});
-  if (row === "unreadable") throw new Error(`${name} is unreadable`);
+  if (typeof row === "string") throw new Error(`${name} is ${row}`);
   return row;
 }
 
@@ -96,6 +96,12 @@ t.test("a version without call ids lists a row under the id of the provider's an
   const { litellm_call_id: __, ...metadata } = plain.metadata as Record<string, unknown>;
   const row = readLiteLlmRow({ ...plain, metadata: JSON.stringify(metadata) });
   t.match(row, { request_id: "chatcmpl-plain", billed_microdollars: 800 });
+});
+
+t.test("a refusal that names no model is no usage", async (t) => {
+  const { original_model_group: _, ...metadata } = rows["unknown model"]?.metadata as Record<string, unknown>;
+  const bare = { ...rows["unknown model"], model: "", model_group: "", metadata };
+  t.equal(readLiteLlmRow(bare), "other");
 });
 
 t.test("a row without a start or an id cannot be read", async (t) => {

@@ -409,7 +409,11 @@ t.test("a denial, a failure or an unusable answer becomes an error of the right 
     [{ text: "", status: 302, headers: { location: "http://127.0.0.1:1/" } }, "not-a-console", /redirect/],
     [{ json: { data: [] } }, "other-shape", /success/],
     [{ json: { ...OK, data: { items: 5, total: 1 } } }, "other-shape", /items/],
-    [{ json: { ...OK, data: { items: [{ type: "2" }, 7], total: 2 } } }, "other-shape", /usable time and type/],
+    [
+      { json: { ...OK, data: { items: [{ type: "2" }, 7], total: 2 } } },
+      "other-shape",
+      /usable time and type/,
+    ],
     [{ json: { error: { message: "Invalid URL (GET /api/log/self)" } }, status: 404 }, "other-shape", /404/],
     [{ json: { success: false, message: "panic" }, status: 500 }, "failing", /panic/],
   ];

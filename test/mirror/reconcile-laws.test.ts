@@ -54,6 +54,7 @@ const someRequest: fc.Arbitrary<Omit<OurRequest, "id">> = fc
       started_at,
       sent_at: started_at,
       own_id: own && rest.ids.length > 0,
+      refusable: false,
       failed: rest.status !== null && rest.status >= 400,
     };
   });

@@ -37,6 +37,60 @@ const lists = (kinds: Readonly<Record<string, boolean>>) => ({
   lists_unanswered: new Map(Object.entries(kinds)),
 });
 
+/** It brought its id, and the gateway refused it before it read that. */
+const refused = (id: string, given: Partial<OurRequest> = {}) =>
+  request(id, {
+    ...{ ids: [`${id}-brought`], status: 403, tokens: null, exact: false, expected: false },
+    ...{ refusable: true, stream: false, ...given },
+  });
+const refusal = (id: string, later = 0) =>
+  row(id, {
+    kind: "error",
+    stream: null,
+    request_id: `its-${id}`,
+    began: THEN - 2 * SECOND + later,
+    billed_microdollars: 0,
+  });
+
+const REFUSED: readonly Case[] = [
+  {
+    name: "a refusal under another id than the request brought is its own",
+    ours: [refused("a")],
+    theirs: [refusal("1", 900)],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "so is that of a request whose client left",
+    ours: [left("a", { ids: ["x"], refusable: true })],
+    theirs: [refusal("1")],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "as many refusals as requests are counted",
+    ours: [refused("a"), refused("b")],
+    theirs: [refusal("1"), refusal("2", 10)],
+    verdicts: { a: "matched sum", b: "matched sum", "1": "matched sum", "2": "matched sum" },
+  },
+  {
+    name: "one more refusal than requests is only suspected",
+    ours: [refused("a")],
+    theirs: [refusal("1"), refusal("2", 10)],
+    verdicts: { "1": "foreign", "2": "foreign" },
+  },
+  {
+    name: "an id that a request brought is decisive against a row that cost something",
+    ours: [refused("a"), left("b", { ids: ["y"], refusable: true })],
+    theirs: [row("1", { request_id: "z", began: THEN - 2 * SECOND })],
+    verdicts: { "1": "foreign certain" },
+  },
+  {
+    name: "a refusal while no request was in flight is foreign",
+    ours: [refused("a")],
+    theirs: [refusal("1", 30 * MINUTE)],
+    verdicts: { "1": "foreign certain" },
+  },
+];
+
 const BY_ID: readonly Case[] = [
   {
     name: "an id on two records belongs to the one that ended",
@@ -765,6 +819,7 @@ const LEFT_OVER: readonly Case[] = [
 
 const TABLES: Readonly<Record<string, readonly Case[]>> = {
   "rows and requests with the same id match": BY_ID,
+  "a gateway lists what it refuses under an id of its own": REFUSED,
   "rows and requests without a common id match in pairs or by their number": BY_PAIR,
   "a row is presumed to belong to a request that was answered without an id": PRESUMED,
   "rows and requests without a match are foreign, pending, missing or not watched": LEFT_OVER,

@@ -34,8 +34,8 @@ export class LiteLlm implements ConsoleAdapter {
   readonly kind = "litellm";
   /** The second one is for versions that do not list the first, and for requests from before its kind was known here. */
   readonly idNames = [CALL_ID_HEADER, "body"];
-  /** A stream that the provider cut has a failed row, with its cost. */
-  readonly billsFailures = true;
+  /** A stream that the provider cut is billed, but its status was good. */
+  readonly billsFailures = false;
   readonly socketRowsHaveIds = true;
   readonly #deps: LiteLlmDeps;
   readonly #listed = new ListedRows();
@@ -107,7 +107,7 @@ function dateTime(seconds: number): string {
   return new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", "%20");
 }
 
-export function readLiteLlmRow(raw: JsonObject): ReadRow | "unreadable" {
+export function readLiteLlmRow(raw: JsonObject): ReadRow | "other" | "unreadable" {
   const began = timeAt(raw, "startTime");
   const id = textAt(raw, "request_id");
   if (began === null || id === null) return "unreadable";
@@ -117,6 +117,11 @@ export function readLiteLlmRow(raw: JsonObject): ReadRow | "unreadable" {
   const hash = textAt(raw, "api_key");
   const callId = textAt(raw, "litellm_call_id") ?? textAt(details, "litellm_call_id") ?? id;
   const billed = moneyAt(raw, "spend");
+  // After a fallback another one answered.
+  const model =
+    cleanAt(details, "original_model_group") ?? cleanAt(raw, "model_group") ?? cleanAt(raw, "model");
+  // What keybearer itself asks about a key, such as its models, leaves such rows if the key is refused.
+  if (kind === "error" && model === null && (billed ?? 0) === 0) return "other";
   const isCacheHit = textAt(raw, "cache_hit")?.toLowerCase() === "true" || flagAt(raw, "cache_hit") === true;
   return {
     // One row for each id of a provider's answer, which the mirror must be able to see: see reconcile.ts.
@@ -127,8 +132,7 @@ export function readLiteLlmRow(raw: JsonObject): ReadRow | "unreadable" {
     key_ref: hash === null ? null : refOf(hash),
     request_id: isGatewayId(callId) ? callId : null,
     upstream_id: null,
-    // After a fallback another one answered.
-    model: cleanAt(details, "original_model_group") ?? cleanAt(raw, "model_group") ?? cleanAt(raw, "model"),
+    model,
     group: cleanAt(details, "user_api_key_team_alias"),
     ...(isCacheHit ? FROM_CACHE : readPrice(objectAt(details, "cost_breakdown"))),
     stream: null,

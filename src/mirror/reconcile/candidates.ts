@@ -84,7 +84,7 @@ interface TimeSpan {
   readonly to: number;
 }
 
-/** Rows of one key and model that all have an id, or none has; the same for starts. */
+/** Rows of one key, model and kind that all have an id, or none has; the same for starts. */
 interface AlikeRows {
   readonly first: RowGroup;
   /** In lower case. */
@@ -97,7 +97,13 @@ export class RowIndex {
 
   constructor(groups: readonly RowGroup[], start: StartFit) {
     const alike = groupedBy(groups, ({ key, main }) =>
-      JSON.stringify([key, main.model?.toLowerCase(), main.request_id === null, main.began === null]),
+      JSON.stringify([
+        key,
+        main.model?.toLowerCase(),
+        main.kind,
+        main.request_id === null,
+        main.began === null,
+      ]),
     );
     for (const list of alike.values()) {
       const [first] = list;

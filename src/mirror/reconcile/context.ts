@@ -25,6 +25,11 @@ export interface OurRequest {
   readonly ids: readonly string[];
   /** One of the ids is known to be this gateway's own: a row with another id belongs to another request. */
   readonly own_id: boolean;
+  /**
+   * It brought that id, and got an error or no answer: a gateway that refused it before it read the id lists the refusal under
+   * another one.
+   */
+  readonly refusable: boolean;
   /** The tokens that keybearer counted, never the console's; null: not all are known. */
   readonly tokens: OurTokens | null;
   /** The gateway reported the tokens of the whole response. Estimates are not compared. */

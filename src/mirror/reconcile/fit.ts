@@ -4,9 +4,15 @@ import type { Context, OurRequest, OurTokens, RowGroup, StartFit, TheirRow } fro
 
 /* Whether a console row can belong to a record: by ids, by key, model, stream and tokens, and by time. */
 
-/** The gateway sent us this request's id, and the row has an id too. Equal ids were matched before, so they differ. */
-export function idsContradict({ own_id, upgraded }: OurRequest, { main }: RowGroup): boolean {
-  return own_id && !upgraded && main.request_id !== null;
+/** The gateway knows this request's id, and the row has an id too. Equal ids were matched before, so they differ. */
+export function idsContradict(record: OurRequest, { main }: RowGroup): boolean {
+  if (mayBeRefusal(record, main)) return false;
+  return record.own_id && !record.upgraded && main.request_id !== null;
+}
+
+/** The row of a failure may be the refusal of this request, whatever its id is. */
+export function mayBeRefusal({ refusable }: OurRequest, { kind }: Pick<TheirRow, "kind">): boolean {
+  return refusable && kind === "error";
 }
 
 /** sub2api gives ids only to rows of HTTP requests, so a row with an id did not come through a WebSocket. */

@@ -10,7 +10,7 @@ import {
   Timeline,
 } from "./candidates.ts";
 import type { Context, Match, OurRequest, RowGroup, TheirRow, Unmatched } from "./context.ts";
-import { beganWith, endOf, isSameCall, mayBeOfSocket, timeOfRow } from "./fit.ts";
+import { beganWith, endOf, isSameCall, mayBeOfSocket, mayBeRefusal, mayHaveBegun, timeOfRow } from "./fit.ts";
 
 /** Clocks are compared to about a second. */
 const EARLY_MS = 2000;
@@ -75,8 +75,8 @@ function indistinctMs({ start, hands_out_ids }: Context): number {
   return Math.max(INDISTINCT_MS, (hands_out_ids ? start.close : start.within) / 2);
 }
 
-function mayOwnWithoutId({ billable, running, upgraded, key, own_id }: OurRequest): boolean {
-  return billable && !running && !upgraded && key !== null && !own_id;
+function mayOwnWithoutId({ billable, running, upgraded, key, own_id, refusable }: OurRequest): boolean {
+  return billable && !running && !upgraded && key !== null && (!own_id || refusable);
 }
 
 /** Whether a row of this kind may belong to a record without an id. new-api, one-api and sub2api do not bill failures. */
@@ -85,7 +85,9 @@ export function mayTake(
   kind: TheirRow["kind"],
   { bills_failures }: Pick<Context, "bills_failures">,
 ): boolean {
-  return mayOwnWithoutId(record) && (kind !== "use" || !record.failed || bills_failures);
+  if (!mayOwnWithoutId(record)) return false;
+  if (record.refusable) return kind === "error";
+  return kind !== "use" || !record.failed || bills_failures;
 }
 
 export type FitContext = Pick<Context, "start" | "bills_failures" | "hands_out_ids" | "own_addresses">;
@@ -109,10 +111,11 @@ class CandidateRows {
   }
 
   near(record: OurRequest): Range<RowGroup>[] {
-    const { sent_at } = record;
+    const { sent_at, refusable } = record;
     const { within } = this.#context.start;
+    const latest = refusable ? endOf(record) : sent_at;
     return this.#rows.near(record, {
-      start: { from: sent_at - within, to: sent_at + within },
+      start: { from: sent_at - within, to: latest + within },
       end: { from: sent_at - Math.max(EARLY_MS, within), to: endOf(record) + LATE_MS },
     });
   }
@@ -121,6 +124,8 @@ class CandidateRows {
     const { main } = group;
     const { start } = this.#context;
     if (main.kind === "refund" || !mayTake(record, main.kind, this.#context)) return false;
+    // A busy gateway begins late with what it then refuses.
+    if (mayBeRefusal(record, main)) return mayHaveBegun(record, main, start) && isSameCall(record, group);
     if (main.began !== null) return beganWith(record, main, start) && isSameCall(record, group);
     const isNear =
       main.at >= record.sent_at - Math.max(EARLY_MS, start.within) && main.at <= endOf(record) + LATE_MS;
@@ -135,6 +140,8 @@ class CandidateRows {
     if (!hands_out_ids) return this.mayOwn(record, group);
     const sent = timeOfRow(main, start);
     const isLate = record.ended_at !== null && sent > record.ended_at;
+    // It cost nothing, so nothing is hidden if it was another's.
+    if (mayBeRefusal(record, main)) return this.mayOwn(record, group);
     if (main.began === null || isLate || Math.abs(sent - record.sent_at) > start.close) return false;
     return !hasOtherAddress(main, this.#context) && this.mayOwn(record, group);
   }
@@ -243,7 +250,7 @@ function isUnanswered({ status, failed }: OurRequest): boolean {
 
 /** After a crash it is unknown whether a stream was requested. Then all kinds that are known must be listed. */
 function isOfListedKind(record: OurRequest, { lists_unanswered }: Context): boolean {
-  if (!isUnanswered(record)) return true;
+  if (record.refusable || !isUnanswered(record)) return true;
   const streams = record.stream === null ? [null, true, false] : [record.stream];
   const known = streams.flatMap((stream) => lists_unanswered.get(unansweredKind(record, stream)) ?? []);
   return known.length > 0 && known.every(Boolean);

@@ -246,7 +246,7 @@ function judgeLeftRows(
 ): JudgedRow[] {
   const runningByKey = groupedBy(running, ({ key }) => key);
   const ended = records.filter((record) => !record.running);
-  const withoutOwnId = ended.filter(({ own_id }) => !own_id);
+  const withoutOwnId = ended.filter(({ own_id, refusable }) => !own_id || refusable);
   const nearby: NearbyRecords = {
     withoutOwnId: byKeyAndTime(withoutOwnId),
     withRow: findWithRow({ records: withoutOwnId, groups }, context),
@@ -278,7 +278,7 @@ const COMPANION = "another row of the same request, which is foreign";
 
 /** The records that make a foreign row doubtful. */
 interface NearbyRecords {
-  /** Those to which the gateway sent no id of its own. */
+  /** Those that the gateway may list under an id that they do not have. */
   readonly withoutOwnId: RecordsByTime;
   /** Those of them with a row that began with them. */
   readonly withRow: ReadonlySet<OurRequest>;

@@ -44,7 +44,8 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     // A sibling can have keys of another account, which this console does not list.
     const isListed = one.record.machine === null || held.has(one.request.key ?? "");
     const expected = one.request.expected && isListed;
-    return { ...one.request, expected, own_id: hasOwnId(one, ownIds) };
+    const own_id = hasOwnId(one, ownIds);
+    return { ...one.request, expected, own_id, refusable: own_id && isRefusable(one) };
   });
   const userAgents = listsUserAgents(matches);
   const isAgentKnown = userAgents ?? readFact(db, gateway, "user_agents") === "true";
@@ -321,6 +322,11 @@ function hasOwnId({ request, record }: LoadedRecord, ownIds: OwnIds): boolean {
   return Object.entries(record.gateway_ids).some(
     ([name, id]) => request.started_at >= (ownIds[idKind(name, id, request)] ?? Infinity),
   );
+}
+
+/** See OurRequest. */
+function isRefusable({ request: { id, status }, record }: LoadedRecord): boolean {
+  return (status === null || status >= 400) && Object.values(record.gateway_ids).includes(id);
 }
 
 /** A gateway that takes the ids of its requests from here lists them whatever it answers, and also if it does not. */

@@ -221,7 +221,7 @@ export abstract class ConsoleDouble {
   /** Headers of every response. */
   protected abstract responseHeaders(requestId: string, call: Call): Record<string, string>;
   /** null: the gateway serves the key. */
-  protected abstract refuseKey(key: AccountKey | null, requestId: string): Reply | null;
+  protected abstract refuseKey(key: AccountKey | null, requestId: string, call: Call): Reply | null;
 
   /** Everything else goes to the gateway. */
   protected isConsolePath(path: string): boolean {
@@ -370,7 +370,7 @@ export abstract class ConsoleDouble {
     return (use.at ?? this.clock()) + this.skew;
   }
 
-  private writeError(use: Use, requestId: string): void {
+  protected writeError(use: Use, requestId: string): void {
     if (this.listsErrors) this.writeUse("error", use, requestId);
   }
 
@@ -465,7 +465,7 @@ export abstract class ConsoleDouble {
 
     const text = this.keyText(credentialIn(call.headers));
     const key = this.keys.find((one) => one.key === text) ?? null;
-    const refusal = this.refuseKey(key, requestId);
+    const refusal = this.refuseKey(key, requestId, call);
     if (refusal !== null || key === null) return send(refusal ?? this.notFound(call));
     if (isModels) {
       return send({ status: 200, body: { object: "list", data: [{ id: "gpt-5.1", object: "model" }] } });

@@ -196,13 +196,20 @@ export class LiteLlmDouble extends ConsoleDouble {
     return randomUUID();
   }
 
-  protected responseHeaders(requestId: string, { path }: Call): Record<string, string> {
-    return this.isConsolePath(path) ? {} : { "x-litellm-call-id": requestId, "x-litellm-version": "1.106.2" };
+  /** What it refuses for its key has none. */
+  protected responseHeaders(requestId: string, { path, headers }: Call): Record<string, string> {
+    const key = this.keys.find((one) => one.key === credentialIn(headers));
+    if (this.isConsolePath(path) || key === undefined || key.disabled === true) return {};
+    return { "x-litellm-call-id": requestId, "x-litellm-version": "1.106.2" };
   }
 
-  protected refuseKey(key: AccountKey | null): Reply | null {
+  /** A refusal is listed under an id that nobody gets. */
+  protected refuseKey(key: AccountKey | null, _requestId: string, call: Call): Reply | null {
     if (key === null) return unknownKey("sk-nobody");
     if (key.disabled !== true) return null;
+    const model = String(call.body.model ?? "");
+    const use = { key: key.key, model, stream: false, input: 0, output: 0, dollars: 0, duration: 5 };
+    this.writeError(use, this.newRequestId());
     const message = "Authentication Error, Key is blocked. Update via `/key/unblock` if you're an admin.";
     return refusal(401, message, "auth_error", "None");
   }
