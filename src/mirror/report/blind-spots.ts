@@ -56,7 +56,7 @@ function unlistedCalls(kind: ConsoleKind | null): string[] {
       return ["calls that failed, unless the console's operator has them logged"];
     case "litellm":
       return [
-        "calls that it refused before a model was asked: with a key that is blocked or used up, or for a model that is not allowed",
+        "calls that were refused and name no model, such as a list of models",
         "a call whose provider repeats the id of an earlier answer: LiteLLM keeps the earlier row only, and counts both in the key's spend",
         "a call with the id of one of your requests, which its own tool and LiteLLM's operator know: LiteLLM lists it as another row of that request",
       ];
