@@ -99,8 +99,9 @@ t.test("a version without call ids lists a row under the id of the provider's an
 });
 
 t.test("a refusal that names no model is no usage", async (t) => {
-  const { original_model_group: _, ...metadata } = rows["unknown model"]?.metadata as Record<string, unknown>;
-  const bare = { ...rows["unknown model"], model: "", model_group: "", metadata };
+  const row = rows["unknown model"] ?? {};
+  const metadata = { ...(row.metadata as Record<string, unknown>), original_model_group: "" };
+  const bare = { ...row, model: "", model_group: "", metadata };
   t.equal(readLiteLlmRow(bare), "other");
 });
 
