@@ -116,6 +116,7 @@ const PURE = [
 
 /** The files that send a secret or write it to a key store. */
 const MAY_REVEAL = [
+  "cli/service/system/hand-over.ts",
   "proxy/headers.ts",
   "mirror/consoles/http.ts",
   "mirror/vault.ts",

@@ -5,8 +5,8 @@ import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
 import { count } from "../usage/reports/format.ts";
-import { printJson, printLayout } from "./ui/messages.ts";
-import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
+import { printJson, printLayout, printText } from "./ui/messages.ts";
+import { commandPaths, isOwners, setExitCode, stdio } from "./ui/stdio.ts";
 import { printableLines } from "./ui/text.ts";
 
 export function checkCommand(): Command {
@@ -29,16 +29,17 @@ export function configCommand(): Command {
 
 async function check(file: string | undefined, options: { json?: boolean }): Promise<void> {
   // Loaded on demand: the YAML parser would slow down the start of every other command.
-  const { loadConfig } = await import("../config/load.ts");
+  const { loadHere } = await import("./config-here.ts");
   const paths = commandPaths(file);
-  const { config, problems: found } = await loadConfig(paths.config, { home: paths.home, strict: true });
+  const { config, problems: found, overridden } = await loadHere(paths, { strict: true });
   const problems = config === null ? found : [...found, ...(await cautions(config, paths))];
   setExitCode(config === null ? EXIT.badConfig : EXIT.ok);
   if (options.json) return printJson({ ok: config !== null, problems });
   if (problems.length > 0)
     printLayout(`${printableLines(formatProblems(paths.config, problems))}\n`, stdio().stderr);
   if (config !== null) stdio().stdout.write(`${printableLines(summary(paths.config, config))}\n`);
-  else {
+  for (const path of overridden) printText(`${path}: from ${paths.overrides}`);
+  if (config === null) {
     const errors = problems.filter(({ severity }) => severity === "error").length;
     stdio().stderr.write(`\n${count(errors, "problem")}\n`);
   }
@@ -53,7 +54,8 @@ async function cautions(config: Config, paths: Paths): Promise<ConfigProblem[]> 
   const missing: ConfigProblem[] = [];
   for (const tool of Object.values(config.tools)) {
     const { name, key } = tool;
-    if (key.kind !== "file" && key.kind !== "literal") continue;
+    // An owner of the system service cannot read its files: the daemon says whether it can.
+    if ((key.kind !== "file" && key.kind !== "literal") || isOwners(paths)) continue;
     const read = await readKey(key, { env: stdio().env, home: paths.own, notKeys: paths.notKeys });
     if (read.ok) keys.set(tool, read.key);
     else {

@@ -5,7 +5,6 @@ import { checkedEdit } from "../config/checked-edit.ts";
 import type { EditResult } from "../config/edit.ts";
 import { type Edited, editFile, editFileIfConfirmed } from "../config/edit-file.ts";
 import { noSuchTool } from "../config/edit-tools.ts";
-import { loadConfig } from "../config/load.ts";
 import { formatProblems } from "../config/problems.ts";
 import { redactValidConfig } from "../config/redact.ts";
 import type { Config, Tool } from "../config/schema.ts";
@@ -19,13 +18,14 @@ import type { Failed, Problem } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { count } from "../usage/reports/format.ts";
+import { editSystem, loadHere } from "./config-here.ts";
 import { fail, failNull, type Message, print, printDiff, printText } from "./ui/messages.ts";
 
 /* What every command that reads or changes config.yaml shares. */
 
 /** null: the file cannot be used, and its problems were printed. */
 export async function readConfig(paths: Paths): Promise<Config | null> {
-  const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { found, config, problems } = await loadHere(paths, { strict: false });
   if (config !== null) return config;
   if (!found)
     return failNull({ problem: `there is no ${paths.config}`, next: advice.init() }, EXIT.badConfig);
@@ -39,13 +39,15 @@ export function findTool({ tools }: Config, name: string): Tool | null {
 
 /** Works without a daemon; a running one reloads the file by itself. null: nothing changed, and the reason was printed. */
 export async function editConfig<Result extends { readonly ok: true; readonly text: string }>(
-  file: string,
+  paths: Paths,
   edit: (text: string) => Result | Failed,
   confirm?: () => Promise<boolean>,
 ): Promise<Edited<Result> | null> {
-  const edited = await (confirm === undefined
-    ? editFile(file, edit)
-    : editFileIfConfirmed(file, edit, confirm));
+  const { config: file, mode } = paths;
+  let edited: Edited<Result> | Failed | null;
+  if (mode === "system") edited = await editSystem(paths, edit, confirm ?? (async () => true));
+  else if (confirm === undefined) edited = await editFile(file, edit);
+  else edited = await editFileIfConfirmed(file, edit, confirm);
   return edited === null || edited.ok ? edited : failNull(edited, EXIT.failed);
 }
 
@@ -53,12 +55,10 @@ export async function editConfig<Result extends { readonly ok: true; readonly te
  * Edits config.yaml if it is valid afterwards, and prints the difference. Returns whether the text changed; null: it was
  * not edited, and the reason was printed.
  */
-export async function editChecked(
-  { config: file, home }: Paths,
-  edit: (text: string) => EditResult,
-): Promise<boolean | null> {
+export async function editChecked(paths: Paths, edit: (text: string) => EditResult): Promise<boolean | null> {
+  const { config: file, home } = paths;
   let before = "";
-  const edited = await editConfig(file, (text) => {
+  const edited = await editConfig(paths, (text) => {
     before = text;
     return checkedEdit(text, edit, home);
   });
@@ -106,8 +106,9 @@ export async function activeRevision(paths: Paths): Promise<number> {
   return asked.ok ? asked.value.config.revision : 0;
 }
 
-async function explainInactive({ config: file, home }: Paths): Promise<Problem> {
-  const { config } = await loadConfig(file, { home, strict: true });
+async function explainInactive(paths: Paths): Promise<Problem> {
+  const { config: file } = paths;
+  const { config } = await loadHere(paths, { strict: true });
   return config === null
     ? {
         problem: `${file} has problems, so the running keybearer keeps using the last valid version`,

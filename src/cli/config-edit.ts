@@ -2,7 +2,6 @@ import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { writeConfig } from "../config/edit-file.ts";
 import { loadConfig, readText } from "../config/load.ts";
 import { formatProblems } from "../config/problems.ts";
 import { advice } from "../core/advice.ts";
@@ -11,6 +10,7 @@ import type { Paths } from "../core/paths.ts";
 import { createPrivateFile } from "../core/private-file.ts";
 import { count } from "../usage/reports/format.ts";
 import { activeRevision, waitUntilActive } from "./config-change.ts";
+import { writeHere } from "./config-here.ts";
 import { fail, type Message, notice, printText } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
 import { deferSignals } from "./ui/signals.ts";
@@ -69,7 +69,7 @@ async function editCopy(paths: Paths, copy: string, before: string): Promise<boo
 
 async function apply(paths: Paths, before: string, text: string): Promise<boolean> {
   const revision = await activeRevision(paths);
-  const written = await writeConfig(paths.config, before, text);
+  const written = await writeHere(paths, before, text);
   if (!written.ok) {
     fail(written, EXIT.failed);
     return false;

@@ -1,5 +1,4 @@
 import { noSuchTool } from "../config/edit-tools.ts";
-import { loadConfig } from "../config/load.ts";
 import { type Asked, askDaemon } from "../control/client.ts";
 import type { Changed } from "../control/routes.ts";
 import type { Status } from "../control/status.ts";
@@ -11,6 +10,7 @@ import { type KeyAction, PAST } from "../lifecycle/key-action.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import { askConsoles } from "./ask-consoles.ts";
 import { isSameFile } from "./config-change.ts";
+import { loadHere } from "./config-here.ts";
 import { failNull } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
 
@@ -47,7 +47,7 @@ export async function confirmAtConsole(
   }
   const { value: key } = found;
   if (options.yes) return key;
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config } = await loadHere(paths, { strict: false });
   const stops = action !== "enable" && config?.tools[tool]?.keysElsewhere === true;
   const warning = stops ? ", which is also used on other machines (keys_elsewhere)," : "";
   const question =
@@ -75,7 +75,7 @@ type ConsoleAccess =
 /** @param name null: of any tool */
 export async function checkConsoleAccess(paths: Paths, name: string | null): Promise<ConsoleAccess> {
   const noConsole = name === null ? "no gateway has a console" : "its gateway has no console in config.yaml";
-  const { config, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config, found } = await loadHere(paths, { strict: false });
   if (found && config === null) return noAccess(`${paths.config} has problems`, advice.check());
   if (config !== null) {
     const tool = name === null ? null : config.tools[name];

@@ -1,6 +1,6 @@
 import { createConfig } from "../config/edit-file.ts";
 import { setToken } from "../config/edit-tools.ts";
-import { loadConfig, readText } from "../config/load.ts";
+import { readText } from "../config/load.ts";
 import { planTool } from "../config/new-tool.ts";
 import { gatewayFromUrl, parseConfig } from "../config/parse.ts";
 import { formatProblems } from "../config/problems.ts";
@@ -15,6 +15,7 @@ import { type Store, sourceText } from "../keys/stored-keys.ts";
 import { offerAdopt } from "./adopt/offer.ts";
 import { askBudget, BUDGET_HELP, readBudget } from "./budget.ts";
 import { editConfig, waitUntilActive } from "./config-change.ts";
+import { loadHere } from "./config-here.ts";
 import { newConfig } from "./first-config.ts";
 import { isSafeStart, noteIneffective } from "./safe-start.ts";
 import { offerService } from "./service/offer.ts";
@@ -132,7 +133,7 @@ async function askFirstTool(paths: Paths, options: InitOptions, inputs: Inputs):
 
 /** There is a config.yaml: it is never overwritten, and what is missing in it is added. */
 async function completeConfig(paths: Paths, options: InitOptions): Promise<void> {
-  const { config, problems, text } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config, problems, text } = await loadHere(paths, { strict: false });
   notice(`${paths.config} is there already; nothing in it is overwritten`);
   if (config === null) {
     // A file that only lacks tools has that one problem, which adding a tool solves.
@@ -191,7 +192,7 @@ async function completeTool(
   }
   if (tool.tokens.length > 0 || tool.process !== null || tool.watchOnly) return true;
   const token = newToken(name);
-  const edited = await editConfig(paths.config, (text) => setToken(text, name, token.entry, "add"));
+  const edited = await editConfig(paths, (text) => setToken(text, name, token.entry, "add"));
   if (edited === null) return false;
   stdio().stdout.write(`${token.made}\n`);
   notice(`the line above is the token of ${name}, shown this once; config.yaml holds its hash`);
@@ -268,7 +269,7 @@ async function ask(
 export async function printNextSteps(paths: Paths, tool: string, wasSandbox: boolean): Promise<void> {
   const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (!asked.ok && !asked.running) {
-    const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+    const { config } = await loadHere(paths, { strict: false });
     const port = config?.listen.port ?? 5397;
     notice(
       "next:",

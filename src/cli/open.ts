@@ -1,10 +1,12 @@
 import { spawn } from "node:child_process";
+import { mkdir } from "node:fs/promises";
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { OpenAnswer } from "../control/routes.ts";
 import type { Problem } from "../core/display.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
-import { writeRedirect } from "../dashboard/redirect-file.ts";
+import type { Paths } from "../core/paths.ts";
+import { removeRedirects, writeRedirect } from "../dashboard/redirect-file.ts";
 import { listBrowsers, revokeBrowser } from "./open-browsers.ts";
 import { fail, print, printJson } from "./ui/messages.ts";
 import { commandPaths, stdio } from "./ui/stdio.ts";
@@ -44,7 +46,7 @@ async function open(options: OpenOptions): Promise<void> {
   const browser = browserFor(process.platform, stdio().env);
   if (browser !== null) {
     try {
-      const target = needsFile(process.platform) ? await writeRedirect(paths.run, address) : address;
+      const target = needsFile(process.platform) ? await writeOwnRedirect(paths, address) : address;
       if (await startBrowser(browser, target, stdio().env))
         return print(`the dashboard opens in your browser: ${url}`);
     } catch (error) {
@@ -57,6 +59,15 @@ async function open(options: OpenOptions): Promise<void> {
     "",
     address,
   );
+}
+
+/** The daemon removes old pages; of an owner of the system service it sees none. */
+async function writeOwnRedirect({ mode, run }: Paths, address: string): Promise<string> {
+  if (mode === "system") {
+    await mkdir(run, { recursive: true, mode: 0o700 });
+    await removeRedirects(run, Date.now());
+  }
+  return writeRedirect(run, address);
 }
 
 /** A daemon from before an update has no dashboard. */

@@ -15,7 +15,7 @@ import { modelsCommand } from "./models.ts";
 import { notifyCommand } from "./notify/command.ts";
 import { openCommand } from "./open.ts";
 import { runCommand } from "./run.ts";
-import { logsCommand, serviceCommand } from "./service/command.ts";
+import { handOverCommand, logsCommand, serviceCommand } from "./service/command.ts";
 import { sessionsCommand } from "./sessions/command.ts";
 import type { start } from "./start.ts";
 import { statusCommand } from "./status.ts";
@@ -54,7 +54,17 @@ export function createProgram(): Command {
     confirmCommand(),
     completionCommand(),
   ];
-  return programWith(commands, [completeCommand()]);
+  return programWith(commands, [completeCommand(), handOverCommand(), copyIndexCommand()]);
+}
+
+/** The daemon of a system service starts it: nobody types it. */
+function copyIndexCommand(): Command {
+  return new Command("__copy-index")
+    .argument("<file>")
+    .argument("<copy>")
+    .action(async (file: string, copy: string) =>
+      (await import("./usage/index-file.ts")).copyIndex(file, copy),
+    );
 }
 
 function startCommand(): Command {

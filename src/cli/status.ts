@@ -21,6 +21,7 @@ import { holdsInWords, type SharedMachine, type SharedStatus, sharedProblems } f
 import { count } from "../usage/reports/format.ts";
 import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
 import { notifyLines } from "./notify/messages.ts";
+import { printSources } from "./sources.ts";
 import { toolTable } from "./tools/list.ts";
 import { fail, formatNote, printJson, printLayout } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
@@ -37,10 +38,12 @@ export function statusCommand(): Command {
 }
 
 async function status(options: { json?: boolean }): Promise<void> {
-  const asked = await askDaemon<Status>(commandPaths(), "GET", "/status");
+  const paths = commandPaths();
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (!asked.ok) return fail(asked, EXIT.failed);
   if (options.json) printJson(asked.value);
   else printLayout(formatStatus(asked.value, Date.now(), stdoutScreen().width));
+  if (paths.mode === "system" && options.json !== true) await printSources(paths);
 }
 
 export function formatStatus(status: Status, now: number, width: number): string {

@@ -80,17 +80,18 @@ async function prepareEdit<Result extends NewText>(file: string, edit: Edit<Resu
   return result.ok ? ({ ok: true, before: read.text, result } as const) : result;
 }
 
-type Written =
+export type Written =
   | { readonly ok: true }
   /** isStale: the file no longer holds the expected text. */
   | (Failed & { readonly isStale: boolean });
 
-/** Replaces config.yaml, if it still holds the expected text. It is 0600 afterwards. A link to it stays. */
+/** Replaces config.yaml, if it still holds the expected text. It is 0600 afterwards, or as said. A link to it stays. */
 export async function writeConfig(
   file: string,
   expected: string,
   text: string,
   clock: Clock = systemClock,
+  access: { readonly mode?: number; readonly group?: number } = {},
 ): Promise<Written> {
   let staged: StagedFile | null = null;
   try {
@@ -99,7 +100,7 @@ export async function writeConfig(
     const user = process.geteuid?.();
     if (user !== undefined && user !== 0 && user !== uid)
       return { ...failed(`${file} was not changed: it belongs to another user`), isStale: false };
-    const ready = await stageFile(file, text, { followLinks: true });
+    const ready = await stageFile(file, text, { ...access, followLinks: true });
     staged = ready;
     const lock = join(dirname(ready.target), `.${basename(ready.target)}.lock`);
     const isReplaced = await underLock(lock, () => replaceIfSame(file, ready, expected), clock);

@@ -3,7 +3,7 @@ import { open } from "node:fs/promises";
 import { dirname } from "node:path";
 import { createSecureContext } from "node:tls";
 import { errorMessage, hasCode } from "../core/errors.ts";
-import { configModeProblem } from "../core/paths.ts";
+import { configModeProblem, type Mode, type Paths } from "../core/paths.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
 import { type ConfigProblem, warning } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, Notify, Shared, Webhook } from "./schema.ts";
@@ -20,7 +20,12 @@ export interface Loaded {
   readonly problems: readonly ConfigProblem[];
   /** The result of the text alone. */
   readonly parsed: Parsed | null;
+  /** The settings that the system service changed: their paths in config.yaml. */
+  readonly overridden: readonly string[];
 }
+
+/** Where a configuration is, and whose it is. */
+export type ConfigPlace = Pick<Paths, "config" | "home" | "mode" | "overrides">;
 
 interface LoadOptions {
   /** The person's home folder, for `~/`. */
@@ -29,20 +34,61 @@ interface LoadOptions {
   readonly strict: boolean;
   /** The last result: the same text is not parsed again. */
   readonly before?: Loaded;
+  /** Of the system service. Default: a person's own configuration. */
+  readonly mode?: Mode;
+  /** What the system service applies over config.yaml. Default nothing. */
+  readonly overrides?: string | null;
+}
+
+/** What is read from the disk, with what the system service applies over it. */
+type Effective = Read & {
+  readonly problems?: readonly ConfigProblem[];
+  readonly overridden?: readonly string[];
+};
+
+/** The text of config.yaml as it is in force. */
+export async function readEffective({ config, home, overrides }: ConfigPlace): Promise<Effective> {
+  const root = await readText(config);
+  if (overrides === null || root.text === null) return root;
+  // What is wrong with root's own text is said about that text.
+  if (parseConfig(root.text, home).config === null) return root;
+  const own = await readText(overrides);
+  if (own.text === null) return own.found ? own : root;
+  // Imported only here: a person's own keybearer has nothing that is applied over its config.yaml.
+  const { applyOverrides } = await import("./overrides.ts");
+  const layered = applyOverrides(root.text, own.text, home);
+  if (!layered.ok) return { found: true, text: null, problem: layered.problem };
+  return { found: true, ...layered };
 }
 
 /** Reads and checks config.yaml, its ca_files and its mode. */
 export async function loadConfig(file: string, options: LoadOptions): Promise<Loaded> {
-  const read = await readText(file);
-  const { text } = read;
+  const { home, strict, before, mode = "user", overrides = null } = options;
+  const read = await readEffective({ config: file, home, mode, overrides });
+  const { text, problems: layers = [], overridden = [] } = read;
   if (text === null)
-    return { found: read.found, text, config: null, problems: [fileProblem(read.problem)], parsed: null };
-  const { home, strict, before } = options;
+    return {
+      found: read.found,
+      text,
+      config: null,
+      problems: [fileProblem(read.problem)],
+      parsed: null,
+      overridden,
+    };
   const known = before?.text === text ? before.parsed : null;
   const parsed = known ?? parseConfig(text, home);
-  if (parsed.config === null) return { found: true, text, config: null, problems: parsed.problems, parsed };
-  const { config, problems } = await withAuthorities(parsed.config);
-  problems.push(...modeProblems(file, config, strict), ...gitProblems(file, config));
+  if (parsed.config === null)
+    return { found: true, text, config: null, problems: parsed.problems, parsed, overridden };
+  const complete = await withAuthorities(parsed.config);
+  const problems = [...layers, ...complete.problems];
+  let { config } = complete;
+  if (mode === "system") {
+    const { withSystemRules } = await import("./system-rules.ts");
+    const judged = await withSystemRules(config);
+    config = judged.config;
+    problems.push(...judged.problems);
+  } else problems.push(...ownerProblems(config));
+  problems.push(...modeProblems(file, config, { strict, mode }), ...gitProblems(file, config));
   const isUsable = problems.every((problem) => problem.severity === "warning");
   return {
     found: true,
@@ -50,7 +96,16 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
     config: isUsable ? config : null,
     problems: [...parsed.problems, ...problems],
     parsed,
+    overridden,
   };
+}
+
+function ownerProblems({ owners, tools }: Config): ConfigProblem[] {
+  const named = Object.values(tools).find(({ owner }) => owner !== null);
+  const path = owners.length > 0 ? "owners" : named === undefined ? null : `tools.${named.name}.owner`;
+  return path === null
+    ? []
+    : [warning(path, "only the system service has owners, so this has no effect here")];
 }
 
 /** The configuration with the content of its ca_files. */
@@ -139,8 +194,12 @@ export async function readText(file: string): Promise<Read> {
   }
 }
 
-function modeProblems(file: string, config: Config, strict: boolean): ConfigProblem[] {
-  const found = configModeProblem(file);
+function modeProblems(
+  file: string,
+  config: Config,
+  { strict, mode }: { readonly strict: boolean; readonly mode: Mode },
+): ConfigProblem[] {
+  const found = configModeProblem(file, mode);
   if (found === null) return [];
   const problem = warning("", found.problem, found.next);
   return [strict && holdsLiteral(config) ? { ...problem, severity: "error" } : problem];

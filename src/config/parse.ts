@@ -25,6 +25,7 @@ import {
   type Limits,
   type Log,
   type Named,
+  type Owner,
   type Price,
   type SessionLimits,
   type Shared,
@@ -86,6 +87,7 @@ export function parseConfig(raw: string, home: string): Parsed {
     tools: top.named("tools", (section, name) => readTool(section, name, home), isToolName),
     prices: top.named("prices", readPrice),
     shared: readShared(top.section("shared"), home),
+    owners: readOwners(top),
     usage: readUsage(top.section("usage")),
     notify: readNotify(top.section("notify"), home, isWebhookName),
     metrics: readMetrics(top),
@@ -119,6 +121,17 @@ function checkName(noun: string) {
 const isToolName = checkName("tool");
 const isGatewayName = checkName("gateway");
 const isWebhookName = checkName("webhook");
+
+/** As useradd takes it. */
+const userName: Reader<string> = (text) =>
+  /^[A-Za-z_][\w.-]{0,31}$/.test(text)
+    ? { value: text }
+    : { problem: `${quoted(text)} is not the name of a user`, next: "such as owners: [alice]" };
+
+function readOwners(top: Section): readonly Owner[] {
+  const names = new Set(top.scalars("owners", userName));
+  return Object.freeze([...names].map((name) => Object.freeze({ name, uid: null })));
+}
 
 function readDashboard(top: Section): Dashboard {
   const entry = top.entry("dashboard");
@@ -491,6 +504,7 @@ function readTool(section: Section, name: string, home: string): Tool {
     rotateEvery: section.scalar("rotate_every", keyAge, null),
     onLeak: section.scalar("on_leak", oneOf("report", "rotate"), "report"),
     shared: section.scalar("shared", flag, true),
+    owner: section.scalar("owner", userName, null),
   };
   section.finish();
   return tool;

@@ -27,7 +27,7 @@ export function redactValidConfig(text: string): string {
 
 const SECRET = /^(?:key|token|access_token|refresh_token|secret|password)$/;
 /** As sources.ts reads them: in other letters they are the secret itself. A token in the file is only a hash. */
-const REFERENCE = /^(?:env:|file:|keychain:)/;
+const REFERENCE = /^(?:env:|file:|keychain:|credential:)/;
 const HASH = /^sha256:[0-9a-f]{64}$/i;
 
 function secretsOf(text: string, name: string, value: unknown, isOfWebhook: boolean): Span[] {

@@ -20,12 +20,21 @@ export interface Config {
   readonly prices: Named<Price>;
   /** Limits and records across machines. Default none: this machine alone. */
   readonly shared: Shared | null;
+  /** Of the system service: who may call and steer. Default none. */
+  readonly owners: readonly Owner[];
   readonly usage: Usage;
   /** Where events are reported. Default: the desktop only. */
   readonly notify: Notify;
   /** Where metrics can be read. Default nowhere. */
   readonly metrics: Metrics | null;
   readonly log: Log;
+}
+
+/** A user of this machine. */
+export interface Owner {
+  readonly name: string;
+  /** null until load.ts has looked it up. */
+  readonly uid: number | null;
 }
 
 /** A frozen object without a prototype: no name in the file reaches Object.prototype. */
@@ -168,6 +177,8 @@ export interface Tool {
   readonly onLeak: OnLeak;
   /** Its limits count across machines. Without effect if `shared` is not set. Default true. */
   readonly shared: boolean;
+  /** Of the system service: the only owner who may call as this tool. Default every owner. */
+  readonly owner: string | null;
 }
 
 type OnLeak = "report" | "rotate";
@@ -347,6 +358,8 @@ export type KeySource =
   | { readonly kind: "literal"; readonly secret: Secret }
   | { readonly kind: "env"; readonly name: string }
   | { readonly kind: "file"; readonly path: string }
+  /** A credential that systemd gives the service: a file in $CREDENTIALS_DIRECTORY. */
+  | { readonly kind: "credential"; readonly name: string }
   | { readonly kind: "command"; readonly argv: readonly [string, ...string[]] }
   | { readonly kind: "keychain"; readonly service: string; readonly account: string };
 
@@ -364,6 +377,8 @@ export function describeSource(source: KeySource): string {
       return `env:${source.name}`;
     case "file":
       return `file:${source.path}`;
+    case "credential":
+      return `credential:${source.name}`;
     case "command":
       // Without its arguments, which may hold a secret.
       return `command ${source.argv[0]}`;

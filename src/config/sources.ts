@@ -60,6 +60,11 @@ function sourceFromText(text: string, home: string, literalProblem: LiteralCheck
         next: "such as file:/home/me/keys/codex or file:~/keys/codex",
       };
     }
+    case "credential":
+      // A slash would lead out of the folder of the credentials.
+      if (/^[\w.-]{1,128}$/.test(rest) && !/^\.{1,2}$/.test(rest))
+        return { value: Object.freeze({ kind: "credential", name: rest }) };
+      return { problem: "this is not the name of a credential", next: "such as credential:codex" };
     case "keychain":
       return keychainSource(rest);
     case "command":

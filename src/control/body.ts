@@ -12,13 +12,13 @@ const MAX_BODY_BYTES = 64 * 1024;
 const BODY_TIMEOUT_MS = 10_000;
 
 /** Throws an HttpError. */
-export async function readJson(req: IncomingMessage): Promise<unknown> {
-  const reading = readWhole(req, MAX_BODY_BYTES, true).catch(() => {
+export async function readJson(req: IncomingMessage, limit = MAX_BODY_BYTES): Promise<unknown> {
+  const reading = readWhole(req, limit, true).catch(() => {
     throw new HttpError(400, "the request was cut off");
   });
   const text = await withTimeout(reading, BODY_TIMEOUT_MS, undefined);
   if (text === undefined) throw new HttpError(408, "the request did not arrive within 10 s");
-  if (text === null) throw new HttpError(413, "the request is larger than 64 KB");
+  if (text === null) throw new HttpError(413, `the request is larger than ${limit / 1024} KB`);
   try {
     return JSON.parse(text);
   } catch {

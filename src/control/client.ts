@@ -1,10 +1,11 @@
 import { once } from "node:events";
-import { existsSync } from "node:fs";
+import { createWriteStream, existsSync } from "node:fs";
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
+import { pipeline } from "node:stream/promises";
 import { advice, withConfig } from "../core/advice.ts";
-import { type Failed, failed, type Problem } from "../core/display.ts";
+import { type Failed, failed, type Problem, quoteForShell } from "../core/display.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { TailLine } from "./tail.ts";
@@ -15,7 +16,7 @@ export const PEER_HEADER = "x-keybearer-peer";
 export type Asked<T> = { readonly ok: true; readonly value: T } | (Failed & { readonly running: boolean });
 
 /** Where the daemon listens, and the file with which it would be started. */
-export type DaemonPaths = Pick<Paths, "socket" | "config" | "explicit">;
+export type DaemonPaths = Pick<Paths, "mode" | "socket" | "config" | "explicit">;
 
 const TIMEOUT_MS = 15_000;
 /** For requests in which the daemon itself waits up to 30 s for each answer of a console. */
@@ -39,20 +40,49 @@ export async function askDaemon<T>(
   } catch (error) {
     if (isAbsent(error))
       return { ...failed("keybearer is not running", startCommand(paths)), running: false };
+    if (paths.mode === "system" && hasCode(error, "EACCES"))
+      return { ...failed("you are not an owner of the system service", null), running: true };
     const late = `the daemon did not answer within ${timeout / 1000} s`;
     return { ...failed(signal.aborted ? late : errorMessage(error)), running: true };
   }
   try {
     const value = JSON.parse(answer);
     if (status === 200) return { ok: true, value };
-    return { ...failed(String(value.error)), running: true };
+    const next = value.needs_root === true ? advice.asRoot(typedCommand()) : null;
+    return { ...failed(String(value.error), next), running: true };
   } catch {
     return { ...failed("the daemon's answer is not JSON"), running: true };
   }
 }
 
+/** What root runs if the person's own program could be changed by other programs of that person. */
+const ROOTS_COPY = "/usr/local/bin/keybearer";
+
+/** The command line of this process, as root should type it. */
+export function typedCommand(): string {
+  return [existsSync(ROOTS_COPY) ? ROOTS_COPY : "keybearer", ...process.argv.slice(2)]
+    .map(quoteForShell)
+    .join(" ");
+}
+
+/** Writes the body of an answer into a new file. A text says why it could not. */
+export async function downloadFrom(paths: DaemonPaths, path: string, file: string): Promise<Failed | null> {
+  try {
+    const response = await send(paths.socket, "GET", path);
+    if (response.statusCode !== 200)
+      return failed(describeRefusal(response.statusCode, await text(response)).problem);
+    await pipeline(response, createWriteStream(file, { flags: "wx", mode: 0o600 }));
+    return null;
+  } catch (error) {
+    return isAbsent(error)
+      ? failed("keybearer is not running", startCommand(paths))
+      : failed(errorMessage(error));
+  }
+}
+
 /** Without a config.yaml, only `run` starts: the sandbox. */
 export function startCommand(paths: Omit<DaemonPaths, "socket">): string {
+  if (paths.mode === "system") return advice.systemServiceStatus();
   return paths.explicit || existsSync(paths.config) ? withConfig(advice.start(), paths) : advice.run();
 }
 

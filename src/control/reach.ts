@@ -1,4 +1,6 @@
 import type { Change } from "../config/compare.ts";
+import { HttpError } from "../core/errors.ts";
+import { isObject } from "../core/json.ts";
 
 /**
  * What a command, a route or an action can do to what tools and keys may do. depends: its values decide, see
@@ -45,6 +47,7 @@ export const REACH: Readonly<Record<string, Reach>> = {
   "service restart": "keeps",
   "service status": "reads",
   "service uninstall": "narrows",
+  "service update": "keeps",
   "sessions allow": "widens",
   "sessions lift": "depends",
   "sessions list": "reads",
@@ -76,6 +79,7 @@ export const REACH: Readonly<Record<string, Reach>> = {
 
   // Routes of the control socket.
   "GET /browsers": "reads",
+  "GET /config": "reads",
   "GET /confirmations": "reads",
   "GET /confirmed/:name": "widens",
   "GET /events": "reads",
@@ -91,16 +95,19 @@ export const REACH: Readonly<Record<string, Reach>> = {
   "GET /sessions": "reads",
   "GET /status": "reads",
   "GET /tail": "reads",
+  "GET /usageindex": "reads",
   "POST /ack": "widens",
   "POST /changekey": "depends",
   "POST /claim/:name": "widens",
   "POST /compared": "reads",
+  "POST /config": "depends",
   "POST /confirm/:name": "widens",
   "POST /consolekey/:name": "reads",
   "POST /createkey/:name": "widens",
   "POST /cut/:name": "narrows",
   "POST /deletekey/:name": "narrows",
   "POST /enablekey/:name": "depends",
+  "POST /forget": "widens",
   "POST /index": "keeps",
   "POST /lift/:name": "depends",
   "POST /liftsession/:name": "depends",
@@ -159,6 +166,44 @@ export const REACH: Readonly<Record<string, Reach>> = {
   "action token": "widens",
   "action trust": "widens",
 };
+
+/** Who asks over a control socket. The kernel has let only this user open it. */
+export interface Caller {
+  /** An owner of the system service, who may not do what widens. null: the user who may do everything. */
+  readonly owner: string | null;
+}
+
+/** An owner asked for something that only root may do. */
+export class NeedsRoot extends HttpError {
+  constructor(message: string) {
+    super(403, message);
+  }
+}
+
+/** What a request to a route of the control socket does. What is not certain to narrow or to keep widens. */
+export function routeReach(route: string, body: unknown): Exclude<Reach, "depends"> {
+  const reach = REACH[route] ?? "widens";
+  return reach === "depends" ? bodyReach(route, isObject(body) ? body : {}) : reach;
+}
+
+function bodyReach(route: string, body: Readonly<Record<string, unknown>>): Change {
+  switch (route) {
+    // The route itself compares the text with the one in force.
+    case "POST /config":
+      return "keeps";
+    case "POST /lift/:name":
+    case "POST /liftsession/:name":
+      return body.amount === 0 ? "narrows" : "widens";
+    case "POST /stopsession/:name":
+      return body.stopped === true ? "narrows" : "widens";
+    case "POST /enablekey/:name":
+      return body.enabled === false ? "narrows" : "widens";
+    case "POST /changekey":
+      return body.action === "disable" || body.action === "delete" ? "narrows" : "widens";
+    default:
+      return "widens";
+  }
+}
 
 /** What an action of the dashboard does whose values do not matter. */
 export function actionChange(kind: string): Change {

@@ -45,6 +45,8 @@ export interface Controls {
   status(): Promise<Status>;
   readonly reload: { readonly snapshot: Snapshot; takeKeys(): Promise<void> };
   readonly keyring: Pick<Keyring, "grant" | "grantAll" | "held">;
+  /** The configuration of the system service. Throws an HttpError elsewhere: there the command line reads and edits the file. */
+  readonly layered: LayeredConfig;
   /** A command stored a key for this tool, which the next save of config.yaml names. */
   claim(tool: string, request: ClaimRequest): Promise<void>;
   /** Gives one extra allowance. null: there is no such tool. */
@@ -64,6 +66,8 @@ export interface Controls {
   /** Opens the dashboard's port and issues a code for it. Throws if it cannot. */
   open(peer: string): Promise<OpenAnswer>;
   readonly usage: Pick<UsageLog, "catchUp" | "rebuild">;
+  /** Sends a copy of the usage index, for owners of the system service. */
+  copyIndex(response: ServerResponse): Promise<void>;
   readonly actions: ActionLog;
   readonly tail: Tail;
   readonly mirror: Pick<
@@ -92,6 +96,14 @@ export interface Controls {
   readonly notifier: Pick<Notifier, "status" | "test">;
   readonly confirmations: Confirmations;
   readonly browsers: Browsers;
+}
+
+export interface LayeredConfig {
+  read(): Promise<ConfigAnswer>;
+  /** Saves what an owner may change. Throws an HttpError. */
+  save(request: ConfigRequest, owner: string | null): Promise<void>;
+  /** Root has taken what was applied to these tools into config.yaml. */
+  forget(tools: readonly string[]): Promise<void>;
 }
 
 export interface HeldTool {
@@ -191,6 +203,21 @@ interface RouteInput {
   /** The calling process, as it describes itself. */
   readonly peer: string;
   readonly res: ServerResponse;
+  /** The owner of the system service who asks; null: the user who may do everything. */
+  readonly owner: string | null;
+}
+
+/** config.yaml as it is in force. It holds no secret. */
+export interface ConfigAnswer {
+  readonly text: string;
+  /** The settings that the system service changed: their paths. */
+  readonly overridden: readonly string[];
+}
+
+export interface ConfigRequest {
+  /** The SHA-256 of the text that it replaces. */
+  readonly before: string;
+  readonly text: string;
 }
 
 /** There is nothing of that name. */
@@ -202,6 +229,20 @@ type Route = (controls: Controls, input: RouteInput) => unknown;
 
 export const ROUTES: Readonly<Record<string, Route>> = {
   "GET /status": (controls) => controls.status(),
+  "GET /config": ({ layered }) => layered.read(),
+  "POST /config": async ({ layered, log }, { body, owner, peer }) => {
+    if (!hasOnly(body, ["before", "text"]) || !isText(body.before) || !isText(body.text))
+      throw new HttpError(400, "send before and text (texts)");
+    await layered.save({ before: body.before, text: body.text }, owner);
+    log.info({ peer }, "an owner changed the configuration");
+    return {};
+  },
+  "POST /forget": async ({ layered }, { body }) => {
+    if (!hasOnly(body, ["tools"]) || !Array.isArray(body.tools) || !body.tools.every(isText))
+      throw new HttpError(400, "send tools (a list of texts)");
+    await layered.forget(body.tools);
+    return {};
+  },
   "GET /held/:name": ({ reload }, { name }) => heldTools(reload.snapshot, name) ?? NOT_FOUND,
   "GET /held": ({ keyring }) => keyring.held().map(({ name, ...change }) => ({ tool: name, ...change })),
   "POST /trust": (controls, { body, peer }) => {
@@ -306,6 +347,10 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /rebuild": async ({ usage }, { body }) => {
     requireEmpty(body);
     return indexStatus(await usage.rebuild());
+  },
+  "GET /usageindex": async ({ copyIndex }, { res }) => {
+    await copyIndex(res);
+    return HANDLED;
   },
   "GET /tail": ({ tail }, { res }) => {
     tail.follow(res);

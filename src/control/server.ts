@@ -6,6 +6,7 @@ import { errorMessage, HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { decodeName, readJson } from "./body.ts";
 import { isDaemonListening, PEER_HEADER } from "./client.ts";
+import { type Caller, NeedsRoot, routeReach } from "./reach.ts";
 import { type Controls, HANDLED, NOT_FOUND, ROUTES } from "./routes.ts";
 
 /** macOS allows 104 bytes including the terminating zero, Linux 108. */
@@ -13,8 +14,17 @@ const MAX_PATH_BYTES = 103;
 
 export type Listening = "listening" | "already running" | "path too long";
 
+/** The daemon's end of its control sockets. */
+export interface ControlSockets {
+  /** From now on requests are answered; before, they get a 503. */
+  serve(controls: Controls): void;
+  /** Repairs a socket that is gone. */
+  check(): Promise<void>;
+  close(): Promise<void>;
+}
+
 /** The daemon's end of the control socket: 0600 in a 0700 folder. */
-export class ControlServer {
+export class ControlServer implements ControlSockets {
   readonly #path: string;
   readonly #log: Logger;
   readonly #servers = new Set<Server>();
@@ -99,20 +109,43 @@ export class ControlServer {
   }
 
   #answer(req: IncomingMessage, res: ServerResponse): void {
-    if (this.#controls !== null) {
-      background(answer(req, res, this.#controls), this.#log, "answering a command");
-      return;
-    }
-    send(res, 503, { error: "keybearer is starting" });
+    answerWith(this.#controls, req, res, { caller: ALL_RIGHTS, log: this.#log });
   }
 }
 
-async function answer(req: IncomingMessage, res: ServerResponse, controls: Controls): Promise<void> {
+/** Only the daemon's own user, or root, can open the socket. */
+const ALL_RIGHTS: Caller = { owner: null };
+
+interface AnswerDeps {
+  readonly caller: Caller;
+  readonly log: Logger;
+}
+
+/** @param controls null: the daemon is still starting */
+export function answerWith(
+  controls: Controls | null,
+  req: IncomingMessage,
+  res: ServerResponse,
+  { caller, log }: AnswerDeps,
+): void {
+  if (controls === null) send(res, 503, { error: "keybearer is starting" });
+  else background(answer(req, res, controls, caller), log, "answering a command");
+}
+
+async function answer(
+  req: IncomingMessage,
+  res: ServerResponse,
+  controls: Controls,
+  caller: Caller,
+): Promise<void> {
   try {
-    const value = await runRoute(req, res, controls);
+    const value = await runRoute(req, res, controls, caller);
     if (value !== HANDLED) send(res, 200, value);
   } catch (error) {
-    if (error instanceof HttpError) return send(res, error.status, { error: error.message });
+    if (error instanceof HttpError) {
+      const needsRoot = error instanceof NeedsRoot ? { needs_root: true } : {};
+      return send(res, error.status, { error: error.message, ...needsRoot });
+    }
     const { method, url: path } = req;
     controls.log.error(
       { err: error, method, path },
@@ -122,20 +155,31 @@ async function answer(req: IncomingMessage, res: ServerResponse, controls: Contr
   }
 }
 
-async function runRoute(req: IncomingMessage, res: ServerResponse, controls: Controls): Promise<unknown> {
+async function runRoute(
+  req: IncomingMessage,
+  res: ServerResponse,
+  controls: Controls,
+  caller: Caller,
+): Promise<unknown> {
   // No browser can open a unix socket; a request that looks like one is refused all the same.
   if (req.headers.origin !== undefined || req.headers.referer !== undefined)
     throw new HttpError(403, "browsers may not use this socket");
   const [, first = "", encoded = ""] = /^\/([a-z]+)(?:\/([^/?]+))?$/.exec(req.url ?? "") ?? [];
   const exact = `${req.method} ${req.url}`;
   const pattern = `${req.method} /${first}${encoded === "" ? "" : "/:name"}`;
-  const route = Object.hasOwn(ROUTES, exact) ? ROUTES[exact] : ROUTES[pattern];
+  const known = Object.hasOwn(ROUTES, exact) ? exact : pattern;
+  const route = ROUTES[known];
   if (route === undefined) throw new HttpError(404, "no such control");
   const name = decodeName(encoded);
-  const body = req.method === "POST" ? await readJson(req) : null;
+  const limit = known === "POST /config" ? MAX_CONFIG_BODY : undefined;
+  const body = req.method === "POST" ? await readJson(req, limit) : null;
   const pid = req.headers[PEER_HEADER];
-  const peer = typeof pid === "string" && /^\d{1,10}$/.test(pid) ? `pid ${pid} (self-reported)` : "unknown";
-  const value = await route(controls, { name, body, peer, res });
+  const reported =
+    typeof pid === "string" && /^\d{1,10}$/.test(pid) ? `pid ${pid} (self-reported)` : "unknown";
+  const peer = caller.owner === null ? reported : `owner ${caller.owner}, ${reported}`;
+  if (caller.owner !== null && routeReach(known, body) === "widens")
+    throw new NeedsRoot("that may allow more or move a key, so only root may do it");
+  const value = await route(controls, { name, body, peer, res, owner: caller.owner });
   if (value === NOT_FOUND) throw new HttpError(404, `there is no ${nounFor(first)} ${name}`);
   return value;
 }
@@ -157,6 +201,9 @@ function send(res: ServerResponse, status: number, value: unknown): void {
   res.writeHead(status, { "content-type": "application/json" });
   res.end(JSON.stringify(value));
 }
+
+/** A config.yaml of 1 MB, as JSON. */
+const MAX_CONFIG_BODY = 3 * 1024 * 1024;
 
 function readInode(path: string): number | null {
   try {

@@ -119,6 +119,9 @@ export const advice = {
   serviceStatus: () => "keybearer service status",
   serviceLogs: () => "keybearer service logs",
   serviceUninstall: () => "keybearer service uninstall",
+  systemServiceStatus: () => "sudo keybearer service status --system",
+  /** A command that only root may run, such as `keybearer trust codex`. */
+  asRoot: (command: string) => `sudo ${command}`,
   servicePurge: () => "keybearer service uninstall --purge",
   servicePurgeAnyway: () => "keybearer service uninstall --purge --yes",
 } as const;
@@ -126,9 +129,9 @@ export const advice = {
 /** The same for a config.yaml that was named with --config. */
 export function withConfig(
   command: string,
-  { explicit, config }: Pick<Paths, "explicit" | "config">,
+  { mode, explicit, config }: Pick<Paths, "mode" | "explicit" | "config">,
 ): string {
-  return explicit ? `${command} --config ${quoteForShell(config)}` : command;
+  return explicit && mode === "user" ? `${command} --config ${quoteForShell(config)}` : command;
 }
 
 /** Names that a gateway chose: one that looks like an option is none. */

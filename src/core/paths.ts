@@ -3,9 +3,15 @@ import { join, resolve } from "node:path";
 import type { Problem } from "./display.ts";
 import { errorMessage } from "./errors.ts";
 
+/** user: a person's own keybearer. system: a service with a user of its own, whose files no other user can read. */
+export type Mode = "user" | "system";
+
 /** Where keybearer's files are. */
 export interface Paths {
+  readonly mode: Mode;
   readonly config: string;
+  /** What the system service changes: it is applied over config.yaml, which belongs to root. null: config.yaml is changed. */
+  readonly overrides: string | null;
   /** The file was named with --config, so it must exist. */
   readonly explicit: boolean;
   readonly state: string;
@@ -68,11 +74,64 @@ export function findPaths(options: PathOptions): Paths {
   const run = own ? join(own, "run") : runtime === "" ? join(state, "run") : join(runtime, "keybearer");
   const config = options.config === undefined ? join(folder, "config.yaml") : resolve(options.config);
   return {
+    mode: "user",
     config,
+    overrides: null,
     explicit: options.config !== undefined,
-    state,
     run,
     socket: join(run, "control.sock"),
+    ...stateFiles(state),
+    own: [folder, state],
+    notKeys: [config, state, run],
+    home,
+  };
+}
+
+/** The places of the system service. */
+export interface SystemPlaces {
+  /** Belongs to root. */
+  readonly config: string;
+  /** Belongs to the service's user: state, keys and overrides.yaml. */
+  readonly data: string;
+  /** Belongs to root: one socket for each owner, and one for root. */
+  readonly sockets: string;
+}
+
+export const SYSTEM_PLACES: SystemPlaces = {
+  config: "/etc/keybearer",
+  data: "/var/lib/keybearer",
+  sockets: "/run/keybearer",
+};
+
+/** The unit of the control socket of a user. */
+export function socketUnitPath(user: string): string {
+  return `/etc/systemd/system/keybearer-${user}.socket`;
+}
+
+/** The files of the system service, with the socket of this user. */
+export function systemPaths(uid: number, places: SystemPlaces = SYSTEM_PLACES): Paths {
+  const { data, sockets } = places;
+  const config = join(places.config, "config.yaml");
+  const state = join(data, "state");
+  const run = join(data, "run");
+  return {
+    mode: "system",
+    config,
+    overrides: join(data, "overrides.yaml"),
+    // Without a config.yaml there is nothing to serve: the sandbox is for a person.
+    explicit: true,
+    run,
+    socket: join(sockets, `${uid}.sock`),
+    ...stateFiles(state),
+    own: [data],
+    notKeys: [config, state, run, join(data, "overrides.yaml")],
+    home: data,
+  };
+}
+
+function stateFiles(state: string) {
+  return {
+    state,
     lock: join(state, "lock.db"),
     trust: join(state, "trust.json"),
     usage: join(state, "usage"),
@@ -87,9 +146,6 @@ export function findPaths(options: PathOptions): Paths {
     notifyQueue: join(state, "notify-queue.jsonl"),
     browsers: join(state, "browsers.json"),
     events: join(state, "events.jsonl"),
-    own: [folder, state],
-    notKeys: [config, state, run],
-    home,
   };
 }
 
@@ -124,14 +180,23 @@ function folderProblem(folder: string): Problem | null {
 }
 
 /** What is wrong with the owner or the mode of config.yaml; null: nothing. */
-export function configModeProblem(file: string): Problem | null {
+export function configModeProblem(file: string, mode: Mode): Problem | null {
   const found = statOrNull(file);
   if (found === null) return null;
+  if (mode === "system") return systemConfigProblem(file, found);
   if (isOtherUsers(found))
     return { problem: `${file} belongs to another user`, next: "chown it, or make a copy of your own" };
   if ((found.mode & 0o077) === 0) return null;
   const verb = (found.mode & 0o022) === 0 ? "read" : "change";
   return { problem: `other users can ${verb} ${file}`, next: `chmod 600 ${file}` };
+}
+
+/** Root writes it, and the group of the service may read it. */
+function systemConfigProblem(file: string, { uid, mode }: Stats): Problem | null {
+  if (uid !== rootUid(readOrNull))
+    return { problem: `${file} must belong to root`, next: `sudo chown root ${file}` };
+  if ((mode & 0o037) === 0) return null;
+  return { problem: `other users can open ${file}`, next: `sudo chmod 640 ${file}` };
 }
 
 /** Files of root are fine: root can read and write everything anyway. */

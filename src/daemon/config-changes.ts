@@ -1,9 +1,10 @@
 import { SANDBOX } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import type { Logger } from "../core/log.ts";
+import type { Mode } from "../core/paths.ts";
 import type { Dashboard } from "../dashboard/dashboard.ts";
 import type { Mirror } from "../mirror/mirror.ts";
-import type { OpenState } from "./open-state.ts";
+import { type OpenState, ownersOf } from "./open-state.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
 import type { Services } from "./services.ts";
 
@@ -23,7 +24,8 @@ interface FollowerDeps
       | "metrics"
       | "isSandbox"
     >,
-    Pick<OpenState, "sandboxSession" | "processLookup" | "projects"> {
+    Pick<OpenState, "sandboxSession" | "processLookup" | "projects" | "peers"> {
+  readonly mode: Mode;
   readonly dashboard: Dashboard;
   readonly log: Logger;
 }
@@ -32,9 +34,10 @@ interface FollowerDeps
 export function followChanges(deps: FollowerDeps): void {
   const { upstream, gatewayHealth, keyHealth, limiter, journal, shared, tokenUses, mirror } = deps;
   const { notifier, metrics } = deps;
-  const { sandboxSession, processLookup, projects, dashboard, log } = deps;
+  const { sandboxSession, processLookup, projects, peers, mode, dashboard, log } = deps;
   deps.reload.onChange((from, to) => {
     log.level = to.config.log.level;
+    peers.serve(ownersOf(mode, to.config));
     // Not after a key was read again and is the same: that happens after each 401.
     if (from.config !== to.config) keyHealth.endPauses();
     const gateways = Object.values(to.config.gateways);

@@ -6,6 +6,7 @@ import { FreeMemory, readStatus, type Status } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
+import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
@@ -20,7 +21,7 @@ import { createEventControls } from "./event-controls.ts";
 import { createKeys, type Keys } from "./keys.ts";
 import { openState } from "./open-state.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
-import { createServices } from "./services.ts";
+import { createServices, type Services } from "./services.ts";
 import { createSessionControls } from "./session-controls.ts";
 import { Shutdown } from "./shutdown.ts";
 import type { StateLock } from "./state-lock.ts";
@@ -152,6 +153,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     sandboxSession,
     processLookup,
     projects,
+    peers,
+    mode: paths.mode,
     dashboard,
     metrics,
     log,
@@ -221,11 +224,14 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     config: () => snapshot().config,
     now: () => clock.now(),
   });
+  const systemControls =
+    paths.mode === "system" ? await createSystemControls(paths, reload, usage) : NO_OWNERS;
   const controls: Controls = {
     log,
     status,
     reload,
     keyring,
+    ...systemControls,
     claim: async (tool, { place, origins }) => {
       trust.claim({ name: tool, source: place, origins, home: paths.own });
       // While the sandbox serves, the first start with a config.yaml is still to come.
@@ -299,6 +305,35 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     reload: () => reload.refresh(true),
     cut: () => drain.cut(),
     lostLock,
+  };
+}
+
+type SystemControls = Pick<Controls, "layered" | "copyIndex">;
+
+const notForOwners = () =>
+  Promise.reject(new HttpError(409, "this keybearer is no system service: read its files"));
+
+/** A person's own keybearer has no owners. */
+const NO_OWNERS: SystemControls = {
+  layered: { read: notForOwners, save: notForOwners, forget: notForOwners },
+  copyIndex: notForOwners,
+};
+
+/** Imported only here: a person's own keybearer needs none of it. */
+async function createSystemControls(
+  paths: Paths,
+  reload: Services["reload"],
+  usage: Services["usage"],
+): Promise<SystemControls> {
+  const { createLayeredConfig } = await import("./layered-config.ts");
+  const { createIndexCopy } = await import("./index-copy.ts");
+  return {
+    layered: createLayeredConfig({
+      paths,
+      overridden: () => reload.overridden,
+      refresh: () => reload.refresh(false),
+    }),
+    copyIndex: createIndexCopy({ paths, catchUp: () => usage.catchUp() }),
   };
 }
 

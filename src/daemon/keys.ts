@@ -21,6 +21,7 @@ export interface Keys {
   readonly keyring: Keyring;
   readonly vault: Vault;
   readonly log: Logger;
+  readonly env: NodeJS.ProcessEnv;
   /** Calls back for every key that arrives late, and at once if one arrived before this call. */
   whenLate(notify: () => void): void;
 }
@@ -44,5 +45,5 @@ export function createKeys({ paths, env, logTo, logForPeople, clock }: KeyOption
     notifyLate = notify;
     if (late) notify();
   };
-  return { trust, keyring, vault, log, whenLate };
+  return { trust, keyring, vault, log, env, whenLate };
 }

@@ -2,10 +2,10 @@ import type { Dirent } from "node:fs";
 import { basename, dirname } from "node:path";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { type ConfigProblem, formatProblems, problemInLine, warning } from "../config/problems.ts";
-import type { Listen } from "../config/schema.ts";
+import type { Config, Listen } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
-import { ControlServer } from "../control/server.ts";
+import { ControlServer, type ControlSockets } from "../control/server.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { Connections } from "../core/connections.ts";
@@ -13,7 +13,7 @@ import { type Problem, withNext } from "../core/display.ts";
 import { EXIT, errorMessage, StartError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { setAsideForeign } from "../core/own-file.ts";
-import { type Paths, prepareFolders } from "../core/paths.ts";
+import { type Mode, type Paths, prepareFolders } from "../core/paths.ts";
 import { PeerLookup } from "../core/peer-user.ts";
 import { ProcessLookup } from "../core/process-lookup.ts";
 import type { Settled } from "../keys/trust.ts";
@@ -37,7 +37,7 @@ interface OpenOptions {
 /** Everything that only one daemon can have, and that a start may fail for: the lock, the configuration, the ports. */
 export interface OpenState {
   readonly lock: StateLock;
-  readonly control: ControlServer;
+  readonly control: ControlSockets;
   readonly loaded: Loaded;
   /** The snapshot to begin with. */
   readonly initial: Snapshot;
@@ -58,7 +58,10 @@ export async function openState(options: OpenOptions, keys: Keys, shutdown: Shut
   // First, because the rest belongs to one daemon.
   const lock = await takeLock(paths, shutdown);
   const loaded = await firstLoad(paths);
-  const control = await openControl(paths, log, shutdown);
+  const control =
+    paths.mode === "system"
+      ? await openOwnerSockets(keys.env, log, shutdown)
+      : await openControl(paths, log, shutdown);
   const startWarnings = loadState(keys, paths, clock);
   for (const text of options.warnings) {
     log.warn(text);
@@ -74,9 +77,10 @@ export async function openState(options: OpenOptions, keys: Keys, shutdown: Shut
   const connections = new Connections();
   const processLookup = new ProcessLookup(connections, log);
   if (initial.processTools.length > 0) await processLookup.prepare();
-  const projects = new Projects({ clock, home: paths.home, processLookup });
+  const projects = new Projects({ clock, home: paths.home, mode: paths.mode, processLookup });
   await projects.apply(initial.config);
   const peers = new PeerLookup(connections);
+  peers.serve(ownersOf(paths.mode, initial.config));
   const mayTakeNext = sandboxSession !== null && sandboxListen === null;
   const bind = mayTakeNext ? bindNextDataPort : bindDataPort;
   const port = await bind(initial.config.listen, peers, log);
@@ -94,6 +98,11 @@ export async function openState(options: OpenOptions, keys: Keys, shutdown: Shut
     peers,
     port,
   };
+}
+
+/** Whose connections are served; null: those of the daemon's own user. */
+export function ownersOf(mode: Mode, { owners }: Config): readonly number[] | null {
+  return mode === "user" ? null : owners.flatMap(({ uid }) => (uid === null ? [] : [uid]));
 }
 
 async function takeLock(paths: Paths, shutdown: Shutdown): Promise<StateLock> {
@@ -118,7 +127,9 @@ async function waitForLock(paths: Paths): Promise<StateLock | null> {
       const problem = `cannot lock ${paths.lock}: ${errorMessage(error)}`;
       throw new StartError(EXIT.failed, { problem, next: null });
     }
-    if (attempt === LOCK_ATTEMPTS || (await isDaemonListening(paths.socket))) return null;
+    // systemd listens on the sockets of a system service, also before it runs.
+    const isRunning = paths.mode === "user" && (await isDaemonListening(paths.socket));
+    if (attempt === LOCK_ATTEMPTS || isRunning) return null;
   }
 }
 
@@ -129,7 +140,8 @@ const ALREADY_RUNNING: Problem = {
 
 /** If there is no file, the sandbox serves; a file named with --config must exist. */
 async function firstLoad(paths: Paths): Promise<Loaded> {
-  const loaded = await loadConfig(paths.config, { home: paths.home, strict: true });
+  const { home, mode, overrides } = paths;
+  const loaded = await loadConfig(paths.config, { home, mode, overrides, strict: true });
   if (loaded.config === null && (loaded.found || paths.explicit)) {
     throw new StartError(EXIT.badConfig, {
       problem: formatProblems(paths.config, loaded.problems),
@@ -153,6 +165,21 @@ async function openControl(paths: Paths, log: Logger, shutdown: Shutdown): Promi
         next: "set a shorter KEYBEARER_HOME",
       });
   }
+}
+
+/** Those that systemd passed. Imported only here: a person's own keybearer has one socket. */
+async function openOwnerSockets(
+  env: NodeJS.ProcessEnv,
+  log: Logger,
+  shutdown: Shutdown,
+): Promise<ControlSockets> {
+  const { OwnerSockets, passedSockets } = await import("../control/owner-sockets.ts");
+  const passed = passedSockets(env, process.pid);
+  if ("problem" in passed) throw new StartError(EXIT.badConfig, passed);
+  const control = new OwnerSockets(log);
+  shutdown.add("close the control sockets", () => control.close());
+  await control.listen(passed);
+  return control;
 }
 
 /** Reads what earlier runs stored. Returns the warnings that `status` shows until the next start. */

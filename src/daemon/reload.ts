@@ -89,7 +89,8 @@ export class Reload {
       ticker: deps.ticker,
       log: deps.log,
       onChange: (path) => {
-        const taken = path === deps.paths.config ? this.refresh(false) : this.#takeKeyFile(path);
+        const { config, overrides } = deps.paths;
+        const taken = path === config || path === overrides ? this.refresh(false) : this.#takeKeyFile(path);
         background(taken, deps.log, `reading ${path} again`);
       },
     });
@@ -102,6 +103,11 @@ export class Reload {
   /** What is wrong with the file as it is now, while the last good one serves. Empty when it is the one in force. */
   get problems(): readonly ConfigProblem[] {
     return this.#problems;
+  }
+
+  /** The settings of the system service that do not come from root's config.yaml. */
+  get overridden(): readonly string[] {
+    return this.#loaded.overridden;
   }
 
   /** When the snapshot in force was made. */
@@ -172,7 +178,8 @@ export class Reload {
   async #check(force: boolean): Promise<void> {
     const { paths, log } = this.#deps;
     const before = this.#loaded;
-    const loaded = await loadConfig(paths.config, { home: paths.home, strict: true, before });
+    const { home, mode, overrides } = paths;
+    const loaded = await loadConfig(paths.config, { home, mode, overrides, strict: true, before });
     this.#loaded = loaded;
     const { text, config } = loaded;
     if (config === null) return this.#keepLastGood(loaded);
@@ -244,7 +251,8 @@ export class Reload {
 
   #follow(config: Config): void {
     const files = secretSources(config).flatMap((source) => (source.kind === "file" ? [source.path] : []));
-    this.#watch.follow([this.#deps.paths.config, ...files]);
+    const { config: file, overrides } = this.#deps.paths;
+    this.#watch.follow([file, ...(overrides === null ? [] : [overrides]), ...files]);
   }
 }
 

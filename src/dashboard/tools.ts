@@ -1,5 +1,5 @@
 import { readAssigned } from "../config/assignments.ts";
-import { readText } from "../config/load.ts";
+import { readEffective } from "../config/load.ts";
 import { describeSource, type Tool } from "../config/schema.ts";
 import { HttpError } from "../core/errors.ts";
 import { DAY_MS } from "../core/units.ts";
@@ -65,7 +65,7 @@ export async function readTool(
   const { paths, isSandbox, controls, clock } = deps;
   const { tokens } = requireTool(deps, name);
   const uses = readTokenUses(paths.tokenUses);
-  const file = isSandbox() ? null : (await readText(paths.config)).text;
+  const file = isSandbox() ? null : (await readEffective(paths)).text;
   const query = { since: clock.now() - DAY_MS, tools: [name], projects: [] };
   // The daemon's own counts are shown without the log.
   const logged = await ask("sessions", [query], signal).catch(noneIfUnavailable);

@@ -373,7 +373,8 @@ class SharedReads {
   readonly #keychains = new Semaphore(MAX_KEYCHAINS);
 
   async read(source: KeySource, deps: ReadDeps & { readonly signal: AbortSignal }): Promise<KeyReading> {
-    if (source.kind === "file") return this.#files.run(() => readKey(source, deps));
+    if (source.kind === "file" || source.kind === "credential")
+      return this.#files.run(() => readKey(source, deps));
     if (source.kind === "literal" || source.kind === "env") return readKey(source, deps);
     const id = readId(source, deps);
     const shared = this.#running.get(id) ?? this.#start(id, source, deps);

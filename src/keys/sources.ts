@@ -1,7 +1,7 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import { constants, type FileHandle, open, realpath, stat } from "node:fs/promises";
-import { isAbsolute, relative, resolve, sep } from "node:path";
+import { isAbsolute, join, relative, resolve, sep } from "node:path";
 import type { Readable } from "node:stream";
 import { stripVTControlCharacters } from "node:util";
 import { describeSource, type KeySource } from "../config/schema.ts";
@@ -64,6 +64,8 @@ export async function readKey(source: KeySource, deps: ReadDeps): Promise<KeyRea
       return check(source, readVariable(source.name, env));
     case "file":
       return check(source, await readKeyFile(source.path, deps, limit));
+    case "credential":
+      return check(source, await readCredential(source.name, deps, limit));
     case "command":
       return check(source, await runKeyCommand(source.argv, deps, limit));
     case "keychain":
@@ -92,6 +94,19 @@ function readVariable(name: string, env: NodeJS.ProcessEnv): SourceText {
   return failed(
     `the variable ${name} is ${state} in keybearer's environment: a service does not get the variables of your shell, so use file: or command: there`,
   );
+}
+
+/** systemd has decrypted it, and only this service and root can read it. */
+async function readCredential(name: string, deps: ReadDeps, limit: number): Promise<SourceText> {
+  const folder = deps.env.CREDENTIALS_DIRECTORY;
+  if (folder === undefined || !isAbsolute(folder))
+    return failed(
+      `there is no credential ${name}: systemd gives this service none`,
+      `LoadCredentialEncrypted=${name}:/etc/credstore.encrypted/${name} in a drop-in of its unit`,
+    );
+  const read = await readKeyFile(join(folder, name), {}, limit);
+  // systemd makes the file readable by its group, or by an access list that shows as its group's mode.
+  return read.ok ? { ...read, warning: null } : read;
 }
 
 async function readKeychain(

@@ -305,6 +305,7 @@ function sourceId({ source, home }: Subject, salt: string): string | null {
  */
 function placeId({ source, home }: Subject, salt: string): string | null {
   if (source.kind === "keychain") return digest(salt, "keychain", source.service, source.account);
+  if (source.kind === "credential") return digest(salt, "credential", source.name);
   return source.kind === "file" && isInside(source.path, home) ? fileId(source.path, salt) : null;
 }
 
@@ -357,6 +358,7 @@ const SOURCE_WORDS = {
   env: "variable",
   file: "file",
   keychain: "keychain entry",
+  credential: "credential",
   command: "command",
   literal: "key in config.yaml",
 } as const satisfies Record<KeySource["kind"], string>;

@@ -1,6 +1,6 @@
-import { editFile } from "../config/edit-file.ts";
 import { setKey } from "../config/edit-tools.ts";
 import { parseConfig } from "../config/parse.ts";
+import { changeConfig } from "../config/save.ts";
 import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { failed } from "../core/display.ts";
@@ -92,7 +92,7 @@ export class ConfigStorage implements KeyStorage {
 
   async use(tool: string, place: KeyPlace, before: string): Promise<void> {
     const { paths, reload, keyring } = this.#deps;
-    const edited = await editFile(paths.config, (text) => {
+    const edited = await changeConfig(paths, (text) => {
       const current = parseConfig(text, paths.home).config?.tools[tool]?.key;
       if (current !== undefined && isSameSource(current, place)) return { ok: true, text };
       if (current !== undefined && describeSource(current) === before)

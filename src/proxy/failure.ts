@@ -1,3 +1,4 @@
+import type { Owner } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { contentKind } from "../metering/protocols.ts";
@@ -152,9 +153,11 @@ export function overloaded(): Refusal {
   return refuse("overloaded", message, 2);
 }
 
-export function otherUser(): Refusal {
-  const message =
-    "this connection belongs to another user of this machine. only the user that runs keybearer may call it: run the tool as that user";
+/** @param owners of the system service; empty: it is a person's own keybearer */
+export function otherUser(owners: readonly Owner[]): Refusal {
+  const names = owners.map(({ name }) => name).join(", ");
+  const who = names === "" ? "the user that runs keybearer" : `an owner of keybearer (${names})`;
+  const message = `this connection belongs to another user of this machine. only ${who} may call it: run the tool as that user`;
   return refuse("other-user", message);
 }
 

@@ -1,5 +1,6 @@
 import { realpath } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
+import type { Tool } from "../config/schema.ts";
 import type { ConnectionOwner } from "../core/process-lookup.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { admit } from "../limits/admit.ts";
@@ -14,7 +15,8 @@ export async function identify(call: Call, req: IncomingMessage, deps: ProxyDeps
   if (stopped !== null) return stopped;
   const caller = await findCaller(call, req, deps);
   if (!caller.ok) return caller.refusal;
-  const refusal = acceptCaller(call, caller, req.headers.origin, deps);
+  const others = caller.tool.owner === null ? null : await checkOwner(call, req, caller.tool, deps);
+  const refusal = others ?? acceptCaller(call, caller, req.headers.origin, deps);
   // From here on the owner sees the call, and can cut it.
   if (refusal === null) {
     deps.inFlight.add(call, req.socket);
@@ -23,15 +25,29 @@ export async function identify(call: Call, req: IncomingMessage, deps: ProxyDeps
   return refusal;
 }
 
+/** Of the owners of a system service, only one may call as a tool with `owner`. */
+export async function checkOwner(
+  { snapshot }: Call,
+  { socket }: IncomingMessage,
+  { name, owner }: Tool,
+  { peers }: ProxyDeps,
+): Promise<Refusal | null> {
+  if (owner === null) return null;
+  const uid = snapshot.config.owners.find((each) => each.name === owner)?.uid ?? null;
+  // A person's own keybearer looks up no owner: the setting has no effect there.
+  if (uid === null || (await peers.userOf(socket)) === uid) return null;
+  return refuse("other-user", `tool ${name} is for the user ${owner} alone`);
+}
+
 /** Beside the request: its record has what is known when it ends. */
 export function lookUpProject(call: Call, { socket }: IncomingMessage, { projects }: ProxyDeps): void {
   if (call.snapshot.config.usage.project !== "off") call.project = projects()?.of(socket) ?? null;
 }
 
-/** Only the user that runs keybearer may call. Checked before any token. */
-export async function checkUser(req: IncomingMessage, { peers }: ProxyDeps): Promise<Stop | null> {
+/** Only the user that runs keybearer may call, or an owner of the system service. Checked before any token. */
+export async function checkUser(req: IncomingMessage, { peers, snapshot }: ProxyDeps): Promise<Stop | null> {
   const peer = await peers.of(req.socket);
-  if (peer === "other-user") return otherUser();
+  if (peer === "other-user") return otherUser(snapshot().config.owners);
   if (peer !== "gone") return null;
   req.socket.destroy();
   return "client-left";

@@ -20,7 +20,7 @@ import {
   isOutage,
 } from "./failure.ts";
 import { addOwn, forEachHeader, responseHeaders } from "./headers.ts";
-import { acceptCaller, checkUser, findCaller, lookUpProject } from "./identify.ts";
+import { acceptCaller, checkOwner, checkUser, findCaller, lookUpProject } from "./identify.ts";
 import type { Cause } from "./key-health/cause.ts";
 import { NOTHING_OBSERVED, type ResponseObserver } from "./observer.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
@@ -82,7 +82,8 @@ async function identifyUpgrade(call: Call, req: IncomingMessage, deps: ProxyDeps
     const message = `tool ${caller.tool.name} has limits that need plain requests. send one`;
     return refuse("websockets-off", message);
   }
-  return acceptCaller(call, caller, req.headers.origin, deps);
+  const others = caller.tool.owner === null ? null : await checkOwner(call, req, caller.tool, deps);
+  return others ?? acceptCaller(call, caller, req.headers.origin, deps);
 }
 
 async function waitForCapacity(

@@ -352,7 +352,7 @@ t.test(
     const id = waiting.add(PLAN, "page");
     const digits = waiting.confirm(id)?.digits ?? "";
     const response = new EventEmitter();
-    const input = { name: id, body: null, peer: "", res: response as unknown as ServerResponse };
+    const input = { name: id, body: null, peer: "", res: response as unknown as ServerResponse, owner: null };
     ROUTES["GET /confirmed/:name"]?.({ confirmations: waiting } as unknown as Controls, input);
     response.emit("close");
     t.throws(() => waiting.take(id, "page", digits), { code: "digits-missing" });

@@ -48,7 +48,12 @@ async function begin(
 
 /** Opens the dashboard as `keybearer open` does. */
 export async function openDashboard(socket: string): Promise<OpenAnswer> {
-  const asked = await askDaemon<OpenAnswer>({ socket, config: "", explicit: false }, "POST", "/open", {});
+  const asked = await askDaemon<OpenAnswer>(
+    { mode: "user", socket, config: "", explicit: false },
+    "POST",
+    "/open",
+    {},
+  );
   if (!asked.ok) throw new Error(asked.problem);
   return asked.value;
 }

@@ -25,6 +25,8 @@ const NO_LIFECYCLE: Controls["lifecycle"] = {
   changeUnheld: noConsole,
 };
 
+const notLayered = () => Promise.reject(new Error("not here"));
+
 /** The control socket of a daemon that does nothing but what is given. */
 export async function serveControls(
   t: Test,
@@ -47,6 +49,8 @@ export async function serveControls(
       grantAll: async () => failed("nothing is held"),
       held: () => [],
     },
+    layered: { read: notLayered, save: notLayered, forget: notLayered },
+    copyIndex: notLayered,
     claim: async () => {},
     allow: () => null,
     release: async () => null,

@@ -246,7 +246,7 @@ export async function controlOf<T>(
   path: string,
   body?: unknown,
 ): Promise<T> {
-  const asked = await askDaemon<T>({ socket, config: "", explicit: false }, method, path, body);
+  const asked = await askDaemon<T>({ socket, config: "", explicit: false, mode: "user" }, method, path, body);
   if (!asked.ok) throw new Error(`${method} ${path}: ${asked.problem}`);
   return asked.value;
 }

@@ -3,7 +3,7 @@ import { chooseModels } from "../../clients/snippets.ts";
 import { findClient } from "../../clients/table.ts";
 import { createConfig } from "../../config/edit-file.ts";
 import { freeTokenName, setToken, tokenEntry } from "../../config/edit-tools.ts";
-import { loadConfig, readText } from "../../config/load.ts";
+import { readText } from "../../config/load.ts";
 import { planTool } from "../../config/new-tool.ts";
 import { gatewayFromUrl, parseConfig } from "../../config/parse.ts";
 import { formatProblems } from "../../config/problems.ts";
@@ -17,6 +17,7 @@ import { makeToken } from "../../core/token.ts";
 import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
 import { freePlace, type Store, sourceText } from "../../keys/stored-keys.ts";
 import { activeRevision, editConfig, waitUntilActive } from "../config-change.ts";
+import { loadHere } from "../config-here.ts";
 import { newConfig } from "../first-config.ts";
 import { addGateway } from "../gateways.ts";
 import { readOwn } from "../tools/key-source.ts";
@@ -35,7 +36,7 @@ export interface KnownHere extends Known {
 
 /** null: config.yaml cannot be used, and its problems were printed. */
 export async function readKnown(paths: Paths): Promise<KnownHere | null> {
-  const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { found, config, problems } = await loadHere(paths, { strict: false });
   if (config === null && found) return failNull(formatProblems(paths.config, problems), EXIT.badConfig);
   const keys = new Map<string, Secret>();
   for (const { name, key } of Object.values(config?.tools ?? {})) {
@@ -55,7 +56,7 @@ export interface Prepared {
 
 /** null: the key stays where it is, and the reason was printed. */
 export async function prepareTool(paths: Paths, plan: ToolPlan, store: Store): Promise<Prepared | null> {
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config } = await loadHere(paths, { strict: false });
   const gateway = config?.gateways[plan.gateway] ?? gatewayFromUrl(plan.gateway, plan.baseUrl);
   const models = await tryKey(paths, plan, gateway, store);
   if (models === null) return null;
@@ -114,7 +115,7 @@ async function saveNewTool(
   models: readonly string[],
 ): Promise<boolean> {
   const { name: tool, key, client } = plan;
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config } = await loadHere(paths, { strict: false });
   const place = await freePlace({ store, tool, tools: config?.tools ?? {}, paths, key, env: stdio().env });
   const source = sourceText(place, paths);
   const entry = tokenEntry(client, token);
@@ -138,7 +139,7 @@ async function addToConfig(
   key: string,
   token: ReturnType<typeof tokenEntry>,
 ): Promise<boolean> {
-  const edited = await editConfig(paths.config, (text) => {
+  const edited = await editConfig(paths, (text) => {
     const { config } = parseConfig(text, paths.home);
     const isThere = config !== null && Object.hasOwn(config.gateways, gateway);
     const withGateway = isThere ? { ok: true as const, text } : addGateway(text, gateway, baseUrl);
@@ -151,7 +152,7 @@ async function addToConfig(
 
 /** Another token for a tool that has the key already. */
 async function saveToken(paths: Paths, { name, client }: ToolPlan, token: string): Promise<boolean> {
-  const edited = await editConfig(paths.config, (text) =>
+  const edited = await editConfig(paths, (text) =>
     setToken(text, name, tokenEntry(freeTokenName(text, name, client), token), "add"),
   );
   return edited !== null;
@@ -159,7 +160,7 @@ async function saveToken(paths: Paths, { name, client }: ToolPlan, token: string
 
 /** http://localhost:5397; a daemon keeps its port until it is restarted, even if config.yaml has another one now. */
 export async function findOrigin(paths: Paths): Promise<string> {
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config } = await loadHere(paths, { strict: false });
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, STATUS_MS);
   const running = asked.ok ? /:(\d+)$/.exec(asked.value.listen[0] ?? "")?.[1] : undefined;
   const host = config?.listen.host === "::1" ? "[::1]" : (config?.listen.host ?? "localhost");

@@ -2,12 +2,12 @@ import { type Inventory, makeInventory } from "../../adopt/inventory.ts";
 import { ownerOf } from "../../adopt/plan.ts";
 import type { Surroundings } from "../../clients/description.ts";
 import { type FoundSettings, findSettings, isOwnAddress } from "../../clients/find.ts";
-import { loadConfig } from "../../config/load.ts";
 import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
+import { loadHere } from "../config-here.ts";
 
 /* The keys outside keybearer, as every part of `keybearer adopt` sees them. */
 
@@ -63,7 +63,7 @@ export const STATUS_MS = 3000;
 
 /** The ports that keybearer listens on, by config.yaml and by the daemon that runs. */
 async function ownPorts(paths: Paths): Promise<number[]> {
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config } = await loadHere(paths, { strict: false });
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, STATUS_MS);
   const running = asked.ok ? asked.value.listen.map((address) => Number(/:(\d+)$/.exec(address)?.[1])) : [];
   return [config?.listen.port ?? DEFAULT_LISTEN.port, ...running];

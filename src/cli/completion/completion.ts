@@ -37,9 +37,9 @@ async function findNames(what: (typeof LISTS)[number]): Promise<readonly string[
     const { CLIENTS } = await import("../../clients/table.ts");
     return CLIENTS.map(({ id }) => id);
   }
-  const { loadConfig } = await import("../../config/load.ts");
+  const { loadHere } = await import("../config-here.ts");
   const paths = commandPaths();
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config } = await loadHere(paths, { strict: false });
   const tools = Object.keys(config?.tools ?? {});
   const gateways = Object.keys(config?.gateways ?? {});
   if (what === "tools") return tools;

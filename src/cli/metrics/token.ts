@@ -17,7 +17,7 @@ export async function metricsToken(options: MetricsTokenOptions): Promise<void> 
   const revision = await activeRevision(paths);
   const made = makeToken();
   const edited = await editConfig(
-    paths.config,
+    paths,
     (text): EditResult => setMetricsToken(text, `sha256:${hashToken(made)}`),
   );
   if (edited === null) return;

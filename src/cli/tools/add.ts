@@ -24,6 +24,7 @@ import { tokenFor } from "./token.ts";
 
 interface AddOptions extends ToolOptions {
   readonly keyStdin?: boolean;
+  readonly key?: "-";
   readonly from?: string;
   readonly store?: string;
   readonly create?: boolean;
@@ -39,7 +40,7 @@ interface AddOptions extends ToolOptions {
 /** `keybearer tools add` */
 export async function add(name: string, given: AddOptions): Promise<void> {
   const paths = commandPaths(given.config);
-  const options = { ...given, ...readExpiry(given) };
+  const options = { ...given, ...readExpiry(given), keyStdin: given.keyStdin === true || given.key === "-" };
   const conflict = createConflict(options) ?? fromConflict(options);
   if (conflict !== null) return fail(conflict, EXIT.usage);
   if (options.create === true) return addCreated(paths, name, options);
@@ -134,7 +135,7 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
   const place = await freePlace({ store, tool: name, tools, paths, key: null, env: stdio().env });
   const source = sourceText(place, paths);
   const secrets = { key: source, token: token.entry };
-  if ((await editConfig(paths.config, (text) => plan.insert(text, secrets))) === null) return;
+  if ((await editConfig(paths, (text) => plan.insert(text, secrets))) === null) return;
   const effect = await waitUntilActive(paths, name, (status) => status !== undefined);
   notice(`the console of ${gateway.name} makes a key for ${name} …`);
   const body = { account: options.account ?? null, ...settings };
@@ -152,7 +153,7 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
     );
   }
   if (!created.ok) {
-    await editConfig(paths.config, (text) => removeTool(text, name));
+    await editConfig(paths, (text) => removeTool(text, name));
     return fail([created, `${name} was not added`], EXIT.failed);
   }
   const added = { source, key: created.value.new, models: null };
@@ -179,7 +180,7 @@ async function addPlanned(
   if (token === null) return;
   const save = async (source: string) => {
     const secrets = { key: source, token: token.entry };
-    return (await editConfig(paths.config, (text) => plan.insert(text, secrets))) !== null;
+    return (await editConfig(paths, (text) => plan.insert(text, secrets))) !== null;
   };
   const added =
     options.from === undefined

@@ -146,6 +146,7 @@ function rotateCommand(): Command {
 function withKey(command: Command): Command {
   return command
     .option("--key-stdin", "read the key from stdin instead of asking for it")
+    .addOption(new Option("--key <dash>", "- is --key-stdin").choices(["-"]).hideHelp())
     .option("--from <source>", "where the key is: env:NAME, file:/PATH or keychain:keybearer/NAME")
     .option("--store <place>", "keychain or file; default: keychain, if there is one")
     .option("--no-probe", "do not try the key at the gateway")

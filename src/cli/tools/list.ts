@@ -8,6 +8,7 @@ import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
 import { formatConsoleFacts, formatUsed } from "../keys.ts";
+import { printSources } from "../sources.ts";
 import { fail, formatNote, type Note, printJson, printLayout } from "../ui/messages.ts";
 import { commandPaths } from "../ui/stdio.ts";
 import { columnsFor, layoutTable, type Table } from "../ui/table.ts";
@@ -27,13 +28,14 @@ export async function list(options: { json?: boolean }): Promise<void> {
   if (asked.ok) tools = asked.value.tools;
   else {
     // Loaded on demand: `status` uses this file, and would wait for the YAML parser.
-    const { loadConfig } = await import("../../config/load.ts");
-    const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
+    const { loadHere } = await import("../config-here.ts");
+    const { config, problems } = await loadHere(paths, { strict: false });
     if (config === null) return fail(formatProblems(paths.config, problems), EXIT.badConfig);
     tools = Object.values(config.tools).map((tool) => toolStatusOffline(tool, config, now));
   }
   if (options.json) printJson(tools);
   else printLayout(listInWords(tools, now, stdoutScreen()));
+  if (paths.mode === "system" && options.json !== true) await printSources(paths);
 }
 
 /** Each tool on a line, its limits and its console's word below it, and at the end what needs the person. */

@@ -1,5 +1,4 @@
 import { removeTool } from "../../config/edit-tools.ts";
-import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource, isSameSource, type KeySource } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -8,6 +7,7 @@ import { forgetKey, type KeyPlace, ownPlace } from "../../keys/stored-keys.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, waitUntilActive } from "../config-change.ts";
+import { loadHere } from "../config-here.ts";
 import { confirmAtConsole, describeKey, requestChange } from "../console-changes.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { agrees, canConfirm, confirm } from "../ui/prompts.ts";
@@ -23,12 +23,16 @@ interface RemoveOptions {
 
 export async function remove(name: string, options: RemoveOptions): Promise<void> {
   const paths = commandPaths(options.config);
-  const { config: file, home } = paths;
+  const { config: file } = paths;
   const { atGateway = false, yes = false } = options;
   if (!canConfirm(`${advice.remove(name)}${atGateway ? " --at-gateway" : ""}`, options)) return;
   // Read before the edit, and only for the key: a tool can also be removed from a file with problems.
-  const { config } = await loadConfig(file, { home, strict: false });
-  const edited = await editConfig(file, (text) => removeTool(text, name), confirmation(paths, name, options));
+  const { config } = await loadHere(paths, { strict: false });
+  const edited = await editConfig(
+    paths,
+    (text) => removeTool(text, name),
+    confirmation(paths, name, options),
+  );
   if (edited === null) return;
   printText(`${name} is removed from ${file}: its tokens have ended, its records stay in the usage log`);
   if (edited.result.commentAbove) printText("comments above it are still there");

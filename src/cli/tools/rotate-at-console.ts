@@ -1,4 +1,3 @@
-import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/schema.ts";
 import { parseDuration } from "../../config/values.ts";
 import { advice } from "../../core/advice.ts";
@@ -13,6 +12,7 @@ import { durationInWords } from "../../limits/format.ts";
 import type { RenewedSettings } from "../../mirror/consoles/console.ts";
 import type { KeyReport, KeysAnswer } from "../../mirror/report/shape.ts";
 import { askConsoles } from "../ask-consoles.ts";
+import { loadHere } from "../config-here.ts";
 import { checkConsoleAccess, requestChange } from "../console-changes.ts";
 import { fail, type Message, notice, printJson } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
@@ -97,7 +97,7 @@ export async function rotateSeveral(
   olderThan: string | undefined,
   rotation: ConsoleRotation,
 ): Promise<void> {
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config } = await loadHere(paths, { strict: false });
   const age = olderThan === undefined ? { value: 0 } : parseDuration(olderThan);
   if ("problem" in age) return fail({ problem: `--older-than: ${age.problem}`, next: age.next }, EXIT.usage);
   const access = await checkConsoleAccess(paths, null);

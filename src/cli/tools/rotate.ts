@@ -8,7 +8,7 @@ import {
   type KeySource,
   type Tool,
 } from "../../config/schema.ts";
-import { askDaemon } from "../../control/client.ts";
+import { askDaemon, typedCommand } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { failed, quoteForShell } from "../../core/display.ts";
@@ -26,7 +26,7 @@ import {
 import { type Effect, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice, printJson } from "../ui/messages.ts";
 import { deferSignals } from "../ui/signals.ts";
-import { commandPaths, stdio } from "../ui/stdio.ts";
+import { commandPaths, isOwners, stdio } from "../ui/stdio.ts";
 import { joinNames } from "../ui/units.ts";
 import { fromConflict, readFrom, readNamed, readOwn } from "./key-source.ts";
 import { describeHold, findHold, foreignKey, movedTool, originsFor } from "./key-trust.ts";
@@ -41,6 +41,7 @@ export interface RotateOptions {
   readonly force?: boolean;
   readonly manual?: boolean;
   readonly keyStdin?: boolean;
+  readonly key?: "-";
   readonly from?: string;
   readonly store?: string;
   readonly probe?: boolean;
@@ -76,16 +77,28 @@ export async function rotate(name: string | undefined, options: RotateOptions): 
   };
   if (name === undefined) return rotateSeveral(paths, options.olderThan, rotation);
   const isManual =
-    options.manual || options.keyStdin || options.from !== undefined || options.probe === false;
+    options.manual ||
+    options.keyStdin ||
+    options.key === "-" ||
+    options.from !== undefined ||
+    options.probe === false;
   if (!isManual && (await rotateAtConsole(paths, name, rotation)) !== "manual") return;
   await rotateByHand(name, options);
 }
 
 /** A person types the new key, pipes it in, or names its source. */
 async function rotateByHand(name: string, options: RotateOptions): Promise<void> {
+  if (isOwners(commandPaths(options.config)))
+    return fail(
+      {
+        problem: "the console cannot make a key here, and only root may give one to the system service",
+        next: advice.asRoot(typedCommand()),
+      },
+      EXIT.failed,
+    );
   const rotation = await readRotation(name, options);
   if (rotation === null) return;
-  const flags = { key: options.keyStdin ?? false, token: false };
+  const flags = { key: options.keyStdin === true || options.key === "-", token: false };
   const next = `${advice.rotateWithKey(name)}, or name its source: --from env:NAME`;
   const inputs = await readInputs({ key: options.from === undefined, token: false }, flags, next);
   if (inputs === null) return;
@@ -229,7 +242,7 @@ function saveKey(rotation: Rotation, taken: TakenKey, old: Secret | null): Promi
 
 /** Another rotation may have been faster. Its key is not replaced. */
 async function nameInConfig({ paths, tool }: Rotation, source: string): Promise<boolean> {
-  const edited = await editConfig(paths.config, (text) => {
+  const edited = await editConfig(paths, (text) => {
     const current = parseConfig(text, paths.home).config?.tools[tool.name]?.key;
     if (current !== undefined && isSameSource(current, tool.key)) return setKey(text, tool.name, source);
     const problem = `the key of ${tool.name} in config.yaml was changed in the meantime and was left as it is`;

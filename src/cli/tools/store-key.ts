@@ -17,7 +17,7 @@ import { Trust } from "../../keys/trust.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
 import { deferSignals } from "../ui/signals.ts";
-import { stdio } from "../ui/stdio.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import type { NewKey } from "./take-key.ts";
 
 interface StoreOptions {
@@ -36,6 +36,10 @@ export async function chooseStore(
 ): Promise<Store | null> {
   if (options.store !== undefined && options.store !== "file" && options.store !== "keychain")
     return failNull("--store takes keychain or file", EXIT.usage);
+  if (commandPaths().mode === "system") {
+    if (options.store !== "keychain") return "file";
+    return failNull("the system service has no keychain: leave --store out", EXIT.usage);
+  }
   const chosen = options.store ?? before;
   if (chosen === "file") return "file";
   const { there, problem: missing } = await keychainThere({ env: stdio().env });

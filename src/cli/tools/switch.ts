@@ -23,7 +23,7 @@ export async function disable(name: string, options: SwitchOptions): Promise<voi
   if (options.atGateway && !canConfirm(advice.changeAtGateway("disable", name), options)) return;
   const confirmed = async () => (await confirmAtConsole(paths, name, "disable", options)) !== null;
   const edited = await editConfig(
-    paths.config,
+    paths,
     (text) => setEnabled(text, name, false),
     options.atGateway ? confirmed : undefined,
   );
@@ -45,7 +45,7 @@ export async function enable(name: string, options: SwitchOptions): Promise<void
     return key !== null && (await switchKey(paths, name, "enable"));
   };
   const edited = await editConfig(
-    paths.config,
+    paths,
     (text) => setEnabled(text, name, true),
     options.atGateway ? confirmed : undefined,
   );

@@ -66,7 +66,7 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
   const made = makeToken();
   let { name } = issue;
   let count = 0;
-  const edited = await editConfig(paths.config, (text) => {
+  const edited = await editConfig(paths, (text) => {
     if (mode === "add" && !isNameFixed) name = freeTokenName(text, tool, issue.name);
     const added = setToken(text, tool, tokenEntry(name, made), mode);
     if (added.ok) count = countTokens(added.text, tool);
@@ -158,7 +158,7 @@ export async function revoke(
   const before = await activeRevision(paths);
   let isLast = false;
   const edited = await editConfig(
-    paths.config,
+    paths,
     (text) => {
       const removed = removeToken(text, tool, name);
       isLast = removed.ok && removed.isLast;

@@ -1,7 +1,8 @@
 import { AsyncLocalStorage } from "node:async_hooks";
-import { homedir } from "node:os";
+import { existsSync } from "node:fs";
+import { homedir, userInfo } from "node:os";
 import type { Readable, Writable } from "node:stream";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import { findPaths, type Mode, type Paths, socketUnitPath, systemPaths } from "../../core/paths.ts";
 
 /** A stream that may lead to a terminal. */
 export interface Output extends Writable {
@@ -59,7 +60,46 @@ export function homeFolder(): string {
   return stdio().env.HOME || homedir();
 }
 
-/** Where keybearer's files are for that person. */
+/** Which keybearer was chosen with --system or --user. */
+const chosen = new AsyncLocalStorage<Mode | null>();
+
+/** Runs a command for the keybearer of this mode; null: whichever is there. */
+export function withMode<Done>(mode: Mode | null, run: () => Promise<Done>): Promise<Done> {
+  return chosen.run(mode, run);
+}
+
+/** null: neither --system nor --user was typed. */
+export function chosenMode(): Mode | null {
+  return chosen.getStore() ?? null;
+}
+
+/**
+ * Where the files are of the keybearer that a command is for: what was chosen with --system or --user, else the person's own
+ * if there is one, else the system service if it has a socket for this user.
+ */
 export function commandPaths(config?: string): Paths {
-  return findPaths({ config, env: stdio().env, home: homeFolder() });
+  const { env } = stdio();
+  const own = findPaths({ config, env, home: homeFolder() });
+  const mode = chosenMode();
+  if (mode === "user" || (mode === null && (own.explicit || env.KEYBEARER_HOME))) return own;
+  const system = systemPaths(process.getuid?.() ?? -1);
+  const isChosen = mode === "system" || (!existsSync(own.config) && isSystemOwner(system));
+  if (!isChosen) return own;
+  // A page that takes the browser to the dashboard is the owner's own file.
+  return isOwners(system) ? { ...system, run: own.run } : system;
+}
+
+/** Where a person's own files are, also those of an owner of the system service. */
+export function ownPaths(paths: Paths): Paths {
+  return isOwners(paths) ? findPaths({ env: stdio().env, home: homeFolder() }) : paths;
+}
+
+/** Whether this user has a socket of the system service, also while the service is down. */
+function isSystemOwner({ socket }: Paths): boolean {
+  return existsSync(socket) || existsSync(socketUnitPath(userInfo().username));
+}
+
+/** Whether the daemon must be asked for everything, because this user cannot open the files of the system service. */
+export function isOwners({ mode }: Pick<Paths, "mode">): boolean {
+  return mode === "system" && process.geteuid?.() !== 0;
 }

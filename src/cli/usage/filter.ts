@@ -145,8 +145,8 @@ const UNNAMED = "this machine";
 
 /** What this machine is called by those that share its store; null: it shares none. */
 export async function thisMachine(paths: Paths): Promise<string | null> {
-  const { loadConfig } = await import("../../config/load.ts");
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { loadHere } = await import("../config-here.ts");
+  const { config } = await loadHere(paths, { strict: false });
   const shared = config?.shared ?? null;
   return shared === null ? null : machineName(shared.machine);
 }
@@ -193,8 +193,8 @@ async function configuredTools(paths: Paths): Promise<readonly string[] | null> 
   // A running daemon may have another config.yaml, or serve the sandbox.
   const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (asked.ok) return asked.value.tools.map(({ name }) => name);
-  const { loadConfig } = await import("../../config/load.ts");
-  const { found, config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { loadHere } = await import("../config-here.ts");
+  const { found, config } = await loadHere(paths, { strict: false });
   if (!found) return [];
   return config === null ? null : Object.keys(config.tools);
 }

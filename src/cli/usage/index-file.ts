@@ -1,10 +1,14 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { askDaemon, startCommand } from "../../control/client.ts";
+import { askDaemon, downloadFrom, startCommand } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import type { Problem } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
+import { createEmptyPrivateFile } from "../../core/private-file.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
 import {
   type Connection,
@@ -17,14 +21,15 @@ import { journalFiles, readStat } from "../../usage/journal/files.ts";
 import { count } from "../../usage/reports/format.ts";
 import { fail, type Message, notice, print } from "../ui/messages.ts";
 import { ProgressLine } from "../ui/progress.ts";
-import { commandPaths } from "../ui/stdio.ts";
+import { commandPaths, isOwners } from "../ui/stdio.ts";
 
 /* The index that reports read: a daemon brings it up to date, or this command does if none runs. */
 
 export type IndexDatabase = Connection["db"];
 
-export function hasUsageLog({ usage }: Paths): boolean {
-  return journalFiles(usage).length > 0;
+/** An owner of the system service cannot look. */
+export function hasUsageLog(paths: Paths): boolean {
+  return isOwners(paths) || journalFiles(paths.usage).length > 0;
 }
 
 export function noUsageLog(paths: Paths): Problem {
@@ -37,6 +42,7 @@ export async function withIndex(
   paths: Paths,
   read: (db: IndexDatabase) => Promise<void> | void,
 ): Promise<void> {
+  if (isOwners(paths)) return withCopy(paths, read);
   const behind = await catchUpIndex(paths);
   if (behind !== null) notice(behind);
   let problem = await readIndex(paths, read);
@@ -48,6 +54,31 @@ export async function withIndex(
   if (problem === null) return;
   const next = problem.kind === "busy" ? "close the program that has it open" : advice.usageRebuild();
   fail({ problem: `the usage index ${paths.index} cannot be read: ${problem.message}`, next }, EXIT.failed);
+}
+
+/** An owner of the system service gets a copy, which is removed again. */
+async function withCopy(paths: Paths, read: (db: IndexDatabase) => Promise<void> | void): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), "keybearer-"));
+  try {
+    const index = join(folder, "index.db");
+    const missing = await downloadFrom(paths, "/usageindex", index);
+    if (missing !== null) return fail(missing, EXIT.failed);
+    const problem = await readIndex({ ...paths, index }, read);
+    if (problem !== null) fail(`the usage index cannot be read: ${problem.message}`, EXIT.failed);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** `__copy-index`: the daemon of a system service starts it. */
+export function copyIndex(file: string, copy: string): void {
+  const { db, close } = openIndexForReading(file);
+  try {
+    createEmptyPrivateFile(copy);
+    db.prepare("VACUUM usage INTO ?").run(copy);
+  } finally {
+    close();
+  }
 }
 
 /** Reads the index as it is. Returns why it cannot be read, or null. */

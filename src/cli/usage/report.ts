@@ -1,4 +1,3 @@
-import { loadConfig } from "../../config/load.ts";
 import { isDaemonListening } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { type Failed, failed } from "../../core/display.ts";
@@ -24,6 +23,7 @@ import {
 import { sumTokens, unknownCost } from "../../usage/reports/sums.ts";
 import { compareToday, emptyComparison, type TodayComparison } from "../../usage/reports/today.ts";
 import type { Sums } from "../../usage/rollups.ts";
+import { loadHere } from "../config-here.ts";
 import { exitOnClosedOutput, fail, printLayout, printText } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
@@ -154,7 +154,7 @@ function last24Hours(now: number): number {
 async function onlyOtherModels(named: readonly OtherModel[], paths: Paths): Promise<readonly OtherModel[]> {
   // Most often there are none, and neither config.yaml nor the list of prices is needed.
   if (named.length === 0) return named;
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config } = await loadHere(paths, { strict: false });
   const same = config?.usage.sameModels ?? {};
   const comparison = new ModelComparison(new Prices(readPriceTable()));
   return named.filter(({ asked, answered }) => !comparison.isSame(asked, answered, same));

@@ -1,8 +1,6 @@
 import { chooseModels, isModelMissing, type Target } from "../../clients/snippets.ts";
 import type { Client } from "../../clients/table.ts";
-import { editFile } from "../../config/edit-file.ts";
 import { setAskUsage } from "../../config/edit-tools.ts";
-import { loadConfig } from "../../config/load.ts";
 import { formatProblems } from "../../config/problems.ts";
 import type { Listen, Token } from "../../config/schema.ts";
 import { askDaemon, startCommand } from "../../control/client.ts";
@@ -12,6 +10,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { ToolModels } from "../../doctor/models.ts";
 import { isSameFile } from "../config-change.ts";
+import { changeHere, loadHere } from "../config-here.ts";
 import { failNull, type Note, notice } from "../ui/messages.ts";
 
 /** A tool, as far as a client's settings need it. */
@@ -35,7 +34,7 @@ const TIMEOUT_MS = 3000;
 export async function findTool(paths: Paths, name: string): Promise<FoundTool | null> {
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, TIMEOUT_MS);
   const status = asked.ok ? asked.value : null;
-  const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { found, config, problems } = await loadHere(paths, { strict: false });
   if (config === null) {
     if (!found && status?.sandbox === true && !paths.explicit) return sandboxTool(status, name);
     const problem = found
@@ -139,8 +138,8 @@ async function listModels(paths: Paths, { name, isServed }: FoundTool): Promise<
 }
 
 /** Without usage in its streams, keybearer could count neither tokens nor money of this client. */
-export async function askUsage({ config }: Paths, tool: string, client: Client): Promise<void> {
-  const edited = await editFile(config, (text) => setAskUsage(text, tool));
+export async function askUsage(paths: Paths, tool: string, client: Client): Promise<void> {
+  const edited = await changeHere(paths, (text) => setAskUsage(text, tool));
   const problem = `${client.name} does not ask streams for their usage`;
   const setting = `tools.${tool}.ask_usage`;
   if (!edited.ok) notice(`${problem}; set ${setting}: true in config.yaml (${edited.problem})`);

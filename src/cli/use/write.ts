@@ -16,9 +16,9 @@ import { cannotEditFile, type Edited } from "../../clients/text-edit.ts";
 import { contentOf, describeChange } from "../../clients/undo.ts";
 import { planUndo, type UndoPlan } from "../../clients/undo-plan.ts";
 import { keysIn, type UndoRecord, UndoStore, type WrittenFile } from "../../clients/undo-store.ts";
-import { editFile, writeConfig } from "../../config/edit-file.ts";
+import { writeConfig } from "../../config/edit-file.ts";
 import { freeTokenName, removeToken, setToken, tokenEntry } from "../../config/edit-tools.ts";
-import { loadConfig, readText } from "../../config/load.ts";
+import { readText } from "../../config/load.ts";
 import { advice } from "../../core/advice.ts";
 import { escapeControlChars, type Failed, failed } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
@@ -26,10 +26,11 @@ import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
 import { secondCredentials } from "../../doctor/settings-findings.ts";
 import { sourceText } from "../../keys/stored-keys.ts";
+import { changeHere, loadHere } from "../config-here.ts";
 import { surroundings } from "../surroundings.ts";
 import { fail, formatNote, type Message, type Note, print, printDiff, printText } from "../ui/messages.ts";
 import { agrees, canConfirm, confirm } from "../ui/prompts.ts";
-import { stdio } from "../ui/stdio.ts";
+import { ownPaths, stdio } from "../ui/stdio.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
 import type { FoundTool } from "./tool.ts";
 
@@ -203,7 +204,7 @@ async function writeAll(
   client: ClientId,
   { files, newToken }: Extract<Merged, { ok: true }>,
 ): Promise<Message | null> {
-  const store = new UndoStore(paths, where);
+  const store = new UndoStore(ownPaths(paths), where);
   const written: WrittenFile<string>[] = [];
   for (const { settings, file, text } of files) {
     const before = file.found?.text ?? null;
@@ -217,7 +218,7 @@ async function writeAll(
   const tokenHash = newToken === null ? null : hashToken(newToken);
   try {
     const record = await store.add({ by: "use", client, tool: tool.name, tokenHash }, written);
-    const added = newToken === null ? null : await addToken(paths.config, tool.name, client, newToken);
+    const added = newToken === null ? null : await addToken(paths, tool.name, client, newToken);
     const done = added?.ok === false ? added : await replaceAll(files);
     if (done.ok) return null;
     await store.remove(record);
@@ -252,7 +253,9 @@ async function replaceAll(files: readonly ChangedFile[]): Promise<{ readonly ok:
 
 type AddedToken = { readonly ok: true; readonly takeBack: () => Promise<unknown> } | Failed;
 
-async function addToken(config: string, tool: string, client: ClientId, token: string): Promise<AddedToken> {
+async function addToken(paths: Paths, tool: string, client: ClientId, token: string): Promise<AddedToken> {
+  if (paths.mode === "system") return addSystemToken(paths, tool, client, token);
+  const { config } = paths;
   const edited = await configWithToken(config, tool, client, token);
   if (!edited.ok) return edited;
   const { before, text } = edited;
@@ -260,6 +263,21 @@ async function addToken(config: string, tool: string, client: ClientId, token: s
   // writeConfig() refuses if the file was edited since. Then the hash of an unused token stays, which is harmless.
   if (!written.ok) return written;
   return { ok: true, takeBack: () => writeConfig(config, text, before) };
+}
+
+async function addSystemToken(
+  paths: Paths,
+  tool: string,
+  client: ClientId,
+  token: string,
+): Promise<AddedToken> {
+  let name = "";
+  const edited = await changeHere(paths, (text) => {
+    name = freeTokenName(text, tool, client);
+    return setToken(text, tool, tokenEntry(name, token), "add");
+  });
+  if (!edited.ok) return edited;
+  return { ok: true, takeBack: () => changeHere(paths, (text) => removeToken(text, tool, name)) };
 }
 
 /** config.yaml with one more token of the tool, named after the client. Other clients keep theirs. */
@@ -286,7 +304,7 @@ export async function undoSettings(
   force: boolean,
 ): Promise<void> {
   const where = surroundings();
-  const store = new UndoStore(paths, where);
+  const store = new UndoStore(ownPaths(paths), where);
   const record = await store.newest(client.id).catch(errorMessage);
   if (typeof record === "string") return fail(record, EXIT.failed);
   if (record === null)
@@ -402,10 +420,10 @@ async function endToken(paths: Paths, store: UndoStore, { tool, tokenHash }: Und
   // Several files of a client have the same token.
   if (store.all(null).records.some((other) => other.tokenHash === tokenHash))
     return "its token ends with the last of its files";
-  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const { config } = await loadHere(paths, { strict: false });
   const made = config?.tools[tool]?.tokens.find(({ hash }) => hash === tokenHash);
   if (made === undefined) return "the token that was made for it had ended already";
-  const edited = await editFile(paths.config, (text) => removeToken(text, tool, made.name));
+  const edited = await changeHere(paths, (text) => removeToken(text, tool, made.name));
   if (edited.ok) return `the token that was made for it (${made.name}) has ended`;
   return { problem: `its token still works: ${edited.problem}`, next: advice.revoke(tool, made.name) };
 }

@@ -2,7 +2,6 @@ import { redactedDiff } from "../../clients/diff.ts";
 import { assign, readAssigned, readAssignment } from "../../config/assignments.ts";
 import { checkedEdit } from "../../config/checked-edit.ts";
 import type { EditResult } from "../../config/edit.ts";
-import { editFile, writeConfig } from "../../config/edit-file.ts";
 import {
   freeTokenName,
   removeToken,
@@ -11,9 +10,10 @@ import {
   setToken,
   tokenEntry,
 } from "../../config/edit-tools.ts";
-import { readText } from "../../config/load.ts";
+import { readEffective } from "../../config/load.ts";
 import { planTool } from "../../config/new-tool.ts";
 import { redactValidConfig } from "../../config/redact.ts";
+import { changeConfig, saveConfig } from "../../config/save.ts";
 import { advice } from "../../core/advice.ts";
 import { type Failed, quoteForShell, withNext } from "../../core/display.ts";
 import { HttpError } from "../../core/errors.ts";
@@ -83,7 +83,8 @@ export const CONFIG_ACTIONS: Planners<"set" | "enable" | "disable" | "token" | "
       throw new HttpError(409, { problem, next: advice.addToolWithKey(tool, gateway) });
     }
     const { [tool]: _itself, ...tools } = planned.config.tools;
-    const hasKeychain = (await keychainThere({ env })).there && (await tryKeychain({ env })) === null;
+    const hasKeychain =
+      paths.mode === "user" && (await keychainThere({ env })).there && (await tryKeychain({ env })) === null;
     const store = hasKeychain ? "keychain" : "file";
     const place = await freePlace({ store, tool, tools, paths, key: null, env });
     const made = makeToken();
@@ -149,7 +150,7 @@ async function readConfig({ paths, isSandbox }: PlanDeps): Promise<string> {
     const problem = "the sandbox's tool is not in a file. write a config.yaml first";
     throw new HttpError(409, { problem, next: advice.init() });
   }
-  const read = await readText(paths.config);
+  const read = await readEffective(paths);
   if (read.text === null) throw new HttpError(409, read.problem);
   return read.text;
 }
@@ -170,7 +171,7 @@ function planEdit(deps: PlanDeps, edit: PreparedEdit, token: string | null = nul
 }
 
 async function write({ paths, clock }: PlanDeps, { before, after }: PreparedEdit): Promise<void> {
-  const written = await writeConfig(paths.config, before, after, clock);
+  const written = await saveConfig(paths, before, after, clock);
   if (!written.ok) throw new HttpError(409, written);
 }
 
@@ -190,10 +191,8 @@ async function takeBack(
   tool: string,
   { before, after }: PreparedEdit,
 ): Promise<void> {
-  const restored = await writeConfig(paths.config, after, before, clock);
-  const removed = restored.ok
-    ? restored
-    : await editFile(paths.config, (text) => removeTool(text, tool), clock);
+  const restored = await saveConfig(paths, after, before, clock);
+  const removed = restored.ok ? restored : await changeConfig(paths, (text) => removeTool(text, tool), clock);
   if (!removed.ok)
     controls.log.error({ tool }, `the new tool has no key, and could not be removed: ${withNext(removed)}`);
   await refresh();

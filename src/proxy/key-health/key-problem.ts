@@ -53,6 +53,8 @@ function unreadableKeyStep(
       return `set ${key.name} where keybearer is started, and start it again; or: ${advice.rotateInto(name, "file")}`;
     case "file":
       return `check the file: ls -l ${escapeControlChars(quoteForShell(key.path))}`;
+    case "credential":
+      return `check it: systemd-creds list, and the unit's LoadCredentialEncrypted=`;
     case "command":
       return `run it yourself to see what it prints: ${describeCommand(key.argv).text}; ${SAVE_AGAIN}`;
   }
