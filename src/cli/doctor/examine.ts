@@ -2,7 +2,6 @@ import { existsSync } from "node:fs";
 import { makeInventory } from "../../adopt/inventory.ts";
 import { findSettings, isOwnAddress } from "../../clients/find.ts";
 import { configCautions } from "../../config/cautions.ts";
-import { loadConfig } from "../../config/load.ts";
 import type { ConfigProblem } from "../../config/problems.ts";
 import type { Config, Tool } from "../../config/schema.ts";
 import { DEFAULT_LISTEN } from "../../config/schema.ts";
@@ -16,16 +15,20 @@ import type { Secret } from "../../core/secret.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
 import { createTrust } from "../../daemon/served-before.ts";
 import { ineffectiveStart } from "../../daemon/unsafe-start.ts";
+import { boundaryFindings } from "../../doctor/boundary.ts";
 import { configFindings, type Finding, gatewayFindings, toolFindings } from "../../doctor/findings.ts";
 import { readHistory } from "../../doctor/history.ts";
 import { type ToolProbe, withOwnConnections } from "../../doctor/probe.ts";
 import { scanOrProblem, settingsFindings } from "../../doctor/settings-findings.ts";
 import { probeTools } from "../../doctor/tool-probes.ts";
 import { Keyring, type KeyWarning } from "../../keys/keyring.ts";
+import { loadHere } from "../config-here.ts";
 import { unsafeHere } from "../safe-start.ts";
 import type { ServiceContext } from "../service/context.ts";
+import { homeFolder, isOwners } from "../ui/stdio.ts";
 import { catchUpIndex } from "../usage/index-file.ts";
 import { daemonFindings, serviceFindings, statusFindings } from "./daemon-findings.ts";
+import { readBoundary } from "./read-boundary.ts";
 
 /** With the probes' 17 s, doctor takes at most about 20 s. */
 const STATUS_TIMEOUT_MS = 3000;
@@ -37,19 +40,22 @@ export async function examine(
   service: ServiceContext,
   now: number,
 ): Promise<Finding[]> {
-  const [loaded, asked] = await Promise.all([
-    loadConfig(paths.config, { home: paths.home, strict: true }),
-    askStatus(paths),
-  ]);
+  const [loaded, asked] = await Promise.all([loadHere(paths, { strict: true }), askStatus(paths)]);
   const { config, found, problems } = loaded;
   const isSandbox = asked.ok && asked.value.sandbox;
-  const keys = config === null ? null : await readKeysHere(config, paths, env, asked.ok || asked.running);
+  const isHere = asked.ok || asked.running;
+  const keys =
+    config === null
+      ? null
+      : isOwners(paths)
+        ? KEYS_OF_SERVICE
+        : await readKeysHere(config, paths, env, isHere);
   try {
     const [daemon, serviceState, gateways, elsewhere] = await Promise.all([
       daemonFindings(asked, paths, config?.listen ?? null, service),
-      serviceFindings(service),
+      paths.mode === "system" ? boundaryFindings(readBoundary()) : serviceFindings(service),
       config === null || keys === null ? [] : gatewaysAndTools(config, keys, asked, paths, now),
-      scanOrProblem(scan(config, keys, asked, paths, env)),
+      scanOrProblem(scan(config, keys, asked, paths.mode === "user" ? paths.home : homeFolder(), env)),
     ]);
     return [
       ...configFindings(
@@ -80,6 +86,14 @@ interface KeysHere {
   warnings(): readonly KeyWarning[];
   close(): void;
 }
+
+/** An owner of the system service cannot read its keys. The daemon tries them. */
+const KEYS_OF_SERVICE: KeysHere = {
+  keyOf: () => NOT_READ,
+  secrets: () => [],
+  warnings: () => [],
+  close: () => {},
+};
 
 const KEYS_TIMEOUT_MS = 3000;
 const NOT_READ: KeyState = {
@@ -172,7 +186,7 @@ async function gatewaysAndTools(
   }
   for (const { name, message } of keys.warnings())
     findings.push({ id: "key", level: "warning", about: `tool ${name}`, what: message, next: null });
-  if (history.problem !== null) {
+  if (history.problem !== null && !isOwners(paths)) {
     const what = `the usage log cannot be read: ${history.problem}`;
     findings.push({ id: "usage", level: "warning", about: "the usage log", what, next: advice.status() });
   }
@@ -206,7 +220,7 @@ async function scan(
   config: Config | null,
   keys: KeysHere | null,
   asked: Asked<Status>,
-  { home }: Paths,
+  home: string,
   env: NodeJS.ProcessEnv,
 ): Promise<readonly Finding[]> {
   const tools = Object.values(config?.tools ?? {});
