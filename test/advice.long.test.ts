@@ -138,6 +138,11 @@ const PURGE: ElsewhereCase = {
   title: "a purge removes the service's files, and nothing if this shell has others",
 };
 
+const SYSTEM: ElsewhereCase = {
+  file: "service/system.long.test.ts",
+  title: "an owner calls and steers the system service, and what widens needs root",
+};
+
 const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
   run: PROGRAM_START,
   runWithout: PROGRAM_START,
@@ -646,6 +651,8 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
   },
   serviceUninstall: PURGE,
   servicePurge: PURGE,
+  systemServiceStatus: SYSTEM,
+  asRoot: SYSTEM,
   servicePurgeAnyway: PURGE,
 };
 

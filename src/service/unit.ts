@@ -37,7 +37,7 @@ function withoutNamespaces(lines: readonly string[]): string[] {
  * Quotes one word as systemd.syntax(7) says. A dollar sign needs no escape: the colon of ExecStart= turns variables off,
  * and Environment= and ReadWritePaths= have none.
  */
-function quote(text: string): string {
+export function quote(text: string): string {
   return `"${text.replace(/[\\"]/g, "\\$&").replaceAll("%", "%%")}"`;
 }
 

@@ -142,7 +142,11 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   },
   "service install": {
     summary: "install it, start it, and wait until it answers",
-    examples: ["keybearer service install", "keybearer service install --dry-run"],
+    examples: [
+      "keybearer service install",
+      "keybearer service install --dry-run",
+      "sudo keybearer service install --system --owner alice",
+    ],
   },
   "service uninstall": {
     summary: "stop and remove it; config.yaml and data stay",
@@ -155,6 +159,10 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "service restart": {
     summary: "restart it, once its requests have finished",
     examples: ["keybearer check && keybearer service restart"],
+  },
+  "service update": {
+    summary: "run the version of the system service that is installed now",
+    examples: ["sudo keybearer service update --system"],
   },
   "service logs": { examples: ["keybearer service logs -f", "keybearer service logs -n 200 --json"] },
   confirm: { examples: ["keybearer confirm"] },
