@@ -1,0 +1,178 @@
+import { existsSync } from "node:fs";
+import t, { type Test } from "tap";
+import { ROOT } from "../doubles/paths.ts";
+import { PROGRAM, type SystemManager, startSystemManager } from "../doubles/system-manager.ts";
+import { until } from "../doubles/until.ts";
+
+const NODE = process.execPath;
+const CANARY = "sk-CANARY-1f9a7c35e2b84d60";
+const GATEWAY_PORT = 9090;
+const PORT = 5397;
+
+/** Accepts only that key, and shows a key that it was sent in an error. Only root can read this program. */
+const GATEWAY = `
+  require("http").createServer((request, response) => {
+    const key = request.headers.authorization ?? request.headers["x-api-key"] ?? "";
+    response.statusCode = request.url === "/v1/echo" ? 400 : key.includes("${CANARY}") ? 200 : 401;
+    response.setHeader("content-type", "application/json");
+    const models = '{"object":"list","data":[{"id":"m1","object":"model"}]}';
+    response.end(request.url === "/v1/echo" ? JSON.stringify({ error: { message: key } }) : models);
+  }).listen(${GATEWAY_PORT}, "127.0.0.1");`;
+
+const CONFIG = `gateway: http://127.0.0.1:${GATEWAY_PORT}/v1
+tools:
+  codex: { key: file:~/.config/keybearer/keys/codex, limits: { spend: $5/day } }
+`;
+
+/** alice has a keybearer of her own that serves, and bob is another user. */
+async function prepare(t: Test): Promise<SystemManager | null> {
+  if (!existsSync(`${ROOT}/dist/cli/main.js`)) throw new Error("build the program first: node src/build.mjs");
+  const system = await startSystemManager(t);
+  if (system === null) return null;
+  for (const user of ["alice", "bob"]) await system.as("root", ["useradd", "-m", "-s", "/bin/sh", user]);
+  await system.as("root", ["sh", "-c", "umask 077; cat > /root/gateway.cjs"], GATEWAY);
+  await system.as("root", ["systemd-run", "--unit=gateway", NODE, "/root/gateway.cjs"]);
+  const folder = "/home/alice/.config/keybearer";
+  await system.sh("alice", `umask 077; mkdir -p ${folder}/keys; echo ${CANARY} > ${folder}/keys/codex`);
+  await system.as("alice", ["sh", "-c", `umask 077; cat > ${folder}/config.yaml`], CONFIG);
+  const started = await keybearer(system, "alice", "start");
+  t.equal(started.code, 0, started.stderr);
+  const token = await keybearer(system, "alice", "tools", "token", "codex");
+  await system.as("alice", ["sh", "-c", "umask 077; cat > ~/token"], token.stdout);
+  return system;
+}
+
+function keybearer(system: SystemManager, user: string, ...args: readonly string[]) {
+  return system.as(user, [NODE, PROGRAM, ...args]);
+}
+
+/** The status of a request with the token of alice, as this user. */
+async function call(system: SystemManager, user: string): Promise<string> {
+  const token = (await system.sh("alice", "cat ~/token")).stdout.trim();
+  const url = `http://127.0.0.1:${PORT}/v1/models`;
+  const script = `fetch("${url}", { headers: { authorization: "Bearer " + process.argv[1] } }).then((answer) => console.log(answer.status), () => console.log("none"))`;
+  return (await system.as(user, [NODE, "-e", script, token])).stdout.trim();
+}
+
+async function install(t: Test, system: SystemManager): Promise<void> {
+  const { code, stderr } = await keybearer(
+    system,
+    "root",
+    "service",
+    "install",
+    "--system",
+    "--owner",
+    "alice",
+  );
+  t.equal(code, 0, `the system service is installed ${stderr}`);
+}
+
+/** What the attacker sees, as the owner of keybearer. */
+async function attack(system: SystemManager, place: { pid: string; socket: string; folder: string }) {
+  const token = (await system.sh("alice", "cat ~/token")).stdout.trim();
+  const { stdout, stderr } = await system.as("alice", [
+    NODE,
+    "/opt/keybearer/test/service/attacker.mjs",
+    place.pid,
+    String(PORT),
+    token,
+    place.socket,
+    place.folder,
+  ]);
+  const lines = stdout
+    .trim()
+    .split("\n")
+    .filter((line) => line.startsWith("{"));
+  if (lines.length < 25) throw new Error(`the attacker stopped early: ${stdout}${stderr}`);
+  return lines.map((line) => JSON.parse(line) as { name: string; found: boolean });
+}
+
+t.test("an owner calls and steers the system service, and what widens needs root", async (t) => {
+  const system = await prepare(t);
+  if (system === null) return;
+  t.equal(await call(system, "alice"), "200", "her own keybearer serves");
+  await install(t, system);
+  t.equal(await call(system, "alice"), "200", "the same token works");
+  t.equal(await call(system, "bob"), "403");
+  t.equal(await call(system, "root"), "403", "root is no owner");
+  const left = await system.sh("root", "find /home/alice/.config /home/alice/.local -type f");
+  t.equal(left.stdout, "", "nothing of it is left in her home");
+
+  const set = await keybearer(system, "alice", "tools", "set", "codex", "limits.spend=3/day");
+  t.match(set, { code: 0, stdout: /\+.*\$3\/day/ });
+  const raised = await keybearer(system, "alice", "tools", "set", "codex", "limits.spend=9/day");
+  t.match(raised, { code: 1, stderr: /only root may do it → sudo .* tools set codex limits\.spend=9\/day/ });
+  const made = await keybearer(system, "alice", "tools", "token", "codex", "--name", "ci");
+  t.match(made.stdout, /^kb_/);
+  t.match(await keybearer(system, "alice", "tools", "tokens", "codex"), { code: 0, stdout: /ci/ });
+  t.match(await keybearer(system, "alice", "tools", "revoke", "codex", "ci", "--yes"), { code: 0 });
+  for (const args of [["trust", "codex"], ["tools", "enable", "codex"], ["config", "edit"], ["confirm"]])
+    t.match(await keybearer(system, "alice", ...args), { code: 1, stderr: /only root may/ }, args.join(" "));
+  t.match(await keybearer(system, "alice", "tools", "disable", "codex"), { code: 0 });
+  t.equal(await call(system, "alice"), "400", "it is disabled");
+  const enabled = await keybearer(system, "root", "tools", "enable", "codex");
+  t.match(enabled, { code: 0 });
+  t.equal(await call(system, "alice"), "200");
+  t.match(
+    await keybearer(system, "root", "check", "--system"),
+    { code: 0, stdout: /is fine/ },
+    "root's file is right after root's commands",
+  );
+  t.match(await keybearer(system, "bob", "status", "--system"), { code: 1, stderr: /not running/ });
+  t.match(await keybearer(system, "bob", "tools", "token", "codex", "--system"), { code: 1 });
+
+  const back = await keybearer(system, "root", "service", "uninstall", "--system");
+  t.equal(back.code, 0, back.stderr);
+  t.match(await keybearer(system, "alice", "start"), { code: 0 });
+  t.equal(await call(system, "alice"), "200", "her own keybearer serves again");
+  const rest = await system.sh(
+    "root",
+    "ls -d /etc/keybearer /var/lib/keybearer /etc/systemd/system/keybearer*",
+  );
+  t.equal(rest.stdout, "", "nothing of the service is left");
+});
+
+t.test(
+  "programs that run as the owner find the key of an ordinary keybearer, and not that of the system service",
+  async (t) => {
+    const system = await prepare(t);
+    if (system === null) return;
+    const status = JSON.parse((await keybearer(system, "alice", "status", "--json")).stdout);
+    const ordinary = await attack(system, {
+      pid: String(status.pid),
+      socket: "/home/alice/.local/state/keybearer/run/control.sock",
+      folder: "/home/alice/.config/keybearer",
+    });
+    const found = ordinary.filter((way) => way.found).map(({ name }) => name);
+    t.comment(`in the ordinary mode these ways find the key: ${found.join("; ")}`);
+    t.ok(
+      found.includes("the key files") && found.includes("/proc/PID/fd") === false,
+      "the key files are open to every program of the owner",
+    );
+
+    // What the attacker did to the owner's files is undone: the keybearer that moves is whole.
+    await keybearer(system, "alice", "stop");
+    await system.as("alice", ["sh", "-c", "cat > ~/.config/keybearer/config.yaml"], CONFIG);
+    await system.sh("alice", "rm -f /tmp/stolen* /tmp/attack* ~/linked ~/core");
+    t.match(await keybearer(system, "alice", "start"), { code: 0 });
+    const token = await keybearer(system, "alice", "tools", "token", "codex");
+    await system.as("alice", ["sh", "-c", "cat > ~/token"], token.stdout);
+    await install(t, system);
+    const shown = await system.as("root", [
+      "systemctl",
+      "show",
+      "keybearer",
+      "--property=MainPID",
+      "--value",
+    ]);
+    const uid = (await system.as("alice", ["id", "-u"])).stdout.trim();
+    const ways = await attack(system, {
+      pid: shown.stdout.trim(),
+      socket: `/run/keybearer/${uid}.sock`,
+      folder: "/home/alice/.config/keybearer",
+    });
+    t.ok(ways.length >= 25, `${ways.length} ways`);
+    for (const { name, found: isFound } of ways) t.equal(isFound, false, name);
+    await until("the service still serves", async () => (await call(system, "alice")) === "200");
+  },
+);
