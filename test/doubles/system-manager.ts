@@ -38,7 +38,9 @@ export async function startSystemManager(t: Test): Promise<SystemManager | null>
   }
   t.teardown(() => removeCgroup(cgroup));
   const args = ["--pid", "--fork", "--kill-child=SIGKILL", "--mount", "--uts", "--ipc", "--net"];
-  const child = spawn("unshare", [...args, "--propagation=private", "sh", "-c", BOOT, "boot"], {
+  const boot = ["unshare", ...args, "--propagation=private", "sh", "-c", BOOT, "boot"];
+  // A test that is killed runs no teardown: the kernel ends unshare with it, and --kill-child everything inside.
+  const child = spawn("setpriv", ["--pdeathsig", "KILL", ...boot], {
     env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", W: folder, CG: cgroup, PACKAGE: ROOT },
     stdio: ["ignore", "pipe", "pipe"],
   });
