@@ -1,5 +1,5 @@
-import { constants, existsSync, lstatSync, readdirSync, realpathSync } from "node:fs";
-import { chmod, copyFile, cp, mkdir, rename, rm, writeFile } from "node:fs/promises";
+import { constants, existsSync, lstatSync, readdirSync, realpathSync, statSync } from "node:fs";
+import { appendFile, chmod, mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import type { Problem } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
@@ -64,13 +64,25 @@ function packagesOf(packageFolder: string): string {
     : dirname(packageFolder);
 }
 
-/** Why this program cannot be that of the system service; null: only root can change it. */
-export function findProgramProblem({ node, main }: Program, packageFolder: string): string | null {
-  const files = [realpathSync(node), realpathSync(main), join(packageFolder, "package.json")];
-  const folders = [dirname(realpathSync(main)), packagesOf(packageFolder), join(packageFolder, "service")];
+function programPlaces({ node, main }: Program, packageFolder: string) {
+  return {
+    files: [realpathSync(node), realpathSync(main), join(packageFolder, "package.json")],
+    folders: [dirname(realpathSync(main)), packagesOf(packageFolder), join(packageFolder, "service")],
+  };
+}
+
+/** Why this program cannot be that of the system service; null: it can. */
+export function findProgramProblem(program: Program, packageFolder: string): string | null {
+  const { files, folders } = programPlaces(program, packageFolder);
   const inHome = [...files, ...folders].find((path) => /^\/(?:home|root|run\/user)\//.test(path));
   // The service sees no home folder, also not that of root.
   if (inHome !== undefined) return `${inHome} is below a home folder, which the service does not see`;
+  return findProgramChange(program, packageFolder);
+}
+
+/** Which user besides root could change the program; null: none. */
+export function findProgramChange(program: Program, packageFolder: string): string | null {
+  const { files, folders } = programPlaces(program, packageFolder);
   for (const file of files) {
     const problem = findChangeable(file);
     if (problem !== null) return problem;
@@ -84,17 +96,53 @@ export function findProgramProblem({ node, main }: Program, packageFolder: strin
 
 /** Where a copy of this version is. */
 export function copiedProgram(version: string): Program {
-  const folder = join(LIBRARY, version);
+  return programIn(join(LIBRARY, version));
+}
+
+function programIn(folder: string): Program {
   return { node: join(folder, "bin", "node"), main: join(folder, "package", "dist", "cli", "main.js") };
 }
 
+/** A file of the program, and its name in a copy. */
+export interface ProgramFile {
+  readonly name: string;
+  readonly path: string;
+}
+
+/** Every file that a copy needs. Links are followed, with the rights of the user who lists. */
+export function* programFiles({ node, main }: Program, packageFolder: string): Generator<ProgramFile> {
+  yield { name: "bin/node", path: realpathSync(node) };
+  const dist = dirname(dirname(realpathSync(main)));
+  const inside = "package";
+  for (const name of ["package.json", "service", "LICENSE", "NOTICE"])
+    yield* filesBelow(join(packageFolder, name), join(inside, name));
+  yield* filesBelow(dist, join(inside, relative(packageFolder, dist)));
+  const packages = packagesOf(packageFolder);
+  for (const entry of existsSync(packages) ? readdirSync(packages) : [])
+    if (join(packages, entry) !== packageFolder)
+      yield* filesBelow(join(packages, entry), join(inside, "node_modules", entry));
+}
+
+function* filesBelow(path: string, name: string): Generator<ProgramFile> {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found?.isFile()) yield { name, path };
+  // Commands of packages are links that keybearer does not use.
+  if (!found?.isDirectory() || basename(path) === ".bin") return;
+  for (const entry of readdirSync(path)) yield* filesBelow(join(path, entry), join(name, entry));
+}
+
+/** A part of a file, as the user who reads the program sends it. */
+export interface ProgramPart {
+  readonly name: string;
+  readonly data: Buffer;
+}
+
 /**
- * Copies node, keybearer and its packages to /usr/local, as root's. A copy that is there already is used. Throws; a problem:
- * /usr/local is not root's alone.
+ * Writes a copy of the program to /usr/local, as root's, from what another process read with its user's rights: root opens no
+ * file of that user. Throws; a problem: /usr/local is not root's alone, or the copy is not whole.
  */
 export async function copyProgram(
-  { node, main }: Program,
-  packageFolder: string,
+  parts: AsyncIterable<ProgramPart>,
   version: string,
 ): Promise<Program | Problem> {
   await mkdir(LIBRARY, { recursive: true, mode: 0o755 });
@@ -106,27 +154,29 @@ export async function copyProgram(
         next: `chown root:root, and chmod go-w`,
       };
   }
-  const copied = copiedProgram(version);
   const target = join(LIBRARY, version);
   const staged = `${target}.new`;
   await rm(staged, { recursive: true, force: true });
-  const inside = join(staged, "package");
-  await mkdir(join(staged, "bin"), { recursive: true, mode: 0o755 });
-  await copyFile(realpathSync(node), join(staged, "bin", "node"));
-  const dist = dirname(dirname(realpathSync(main)));
-  for (const name of ["package.json", "service", "LICENSE", "NOTICE"])
-    if (existsSync(join(packageFolder, name)))
-      await cp(join(packageFolder, name), join(inside, name), { recursive: true, dereference: true });
-  await cp(dist, join(inside, relative(packageFolder, dist)), { recursive: true, dereference: true });
-  const packages = packagesOf(packageFolder);
-  await cp(packages, join(inside, "node_modules"), {
-    recursive: true,
-    dereference: true,
-    filter: (path) => path !== packageFolder && basename(path) !== ".bin",
-  });
-  await makeRoots(staged);
+  await mkdir(staged, { mode: 0o755 });
+  try {
+    for await (const { name, data } of parts) {
+      const path = join(staged, ...namesIn(name));
+      await mkdir(dirname(path), { recursive: true, mode: 0o755 });
+      await appendFile(path, data, { mode: 0o644 });
+    }
+  } catch (error) {
+    await rm(staged, { recursive: true, force: true });
+    throw error;
+  }
+  const { node, main } = programIn(staged);
+  if (!existsSync(node) || !existsSync(main)) {
+    await rm(staged, { recursive: true, force: true });
+    return { problem: "the program could not be read", next: null };
+  }
+  await setModes(staged);
   await rm(target, { recursive: true, force: true });
   await rename(staged, target);
+  const copied = copiedProgram(version);
   const script = `#!/bin/sh\nexec "${copied.node}" "${copied.main}" "$@"\n`;
   await writeFile(`${ROOT_COMMAND}.new`, script, { mode: 0o755 });
   await chmod(`${ROOT_COMMAND}.new`, 0o755);
@@ -134,12 +184,20 @@ export async function copyProgram(
   return copied;
 }
 
-/** Root made the files, so they are root's; the modes are the owner's. */
-async function makeRoots(folder: string): Promise<void> {
+/** The sender is not trusted with where root writes: the names lead nowhere but down. */
+export function namesIn(path: string): string[] {
+  const names = path.split("/");
+  if (names.some((name) => name === "" || name === "." || name === ".." || name.includes("\0")))
+    throw new Error(`a file of the program has an unusable name: ${JSON.stringify(path)}`);
+  return names;
+}
+
+/** Root made the files, so they are root's, and everyone may read them, whatever root's umask is. */
+async function setModes(folder: string): Promise<void> {
   await chmod(folder, 0o755);
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
     const path = join(folder, entry.name);
-    if (entry.isDirectory()) await makeRoots(path);
+    if (entry.isDirectory()) await setModes(path);
     else await chmod(path, entry.name === "node" ? 0o755 : 0o644);
   }
 }

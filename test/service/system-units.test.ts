@@ -4,7 +4,7 @@ import { passedSockets } from "../../src/control/owner-sockets.ts";
 import { REACH, routeReach } from "../../src/control/reach.ts";
 import { systemPaths } from "../../src/core/paths.ts";
 import { boundaryFindings } from "../../src/doctor/boundary.ts";
-import { findChangeable } from "../../src/service/system-program.ts";
+import { findChangeable, namesIn } from "../../src/service/system-program.ts";
 import { isOurs, systemFiles } from "../../src/service/system-units.ts";
 import { ROOT } from "../doubles/paths.ts";
 
@@ -106,5 +106,12 @@ t.test("a file is the service's only if nobody but root can change it or a folde
   if (process.getuid?.() !== 0) t.match(findChangeable(file), /does not belong to root/);
   t.equal(findChangeable("/"), null);
   t.match(findChangeable("/no/such/file"), /cannot be checked/);
+  t.end();
+});
+
+t.test("a copied program is written only below its folder", (t) => {
+  t.same(namesIn("package/node_modules/@a/b+c/x y.js"), ["package", "node_modules", "@a", "b+c", "x y.js"]);
+  for (const name of ["/etc/passwd", "../x", "a/../../x", "a//b", "", ".", "a/./b", "a\0b"])
+    t.throws(() => namesIn(name), /unusable name/, JSON.stringify(name));
   t.end();
 });

@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import t, { type Test } from "tap";
 import { ROOT } from "../doubles/paths.ts";
 import { PROGRAM, type SystemManager, startSystemManager } from "../doubles/system-manager.ts";
@@ -101,7 +101,11 @@ t.test("an owner calls and steers the system service, and what widens needs root
   const set = await keybearer(system, "alice", "tools", "set", "codex", "limits.spend=3/day");
   t.match(set, { code: 0, stdout: /\+.*\$3\/day/ });
   const raised = await keybearer(system, "alice", "tools", "set", "codex", "limits.spend=9/day");
-  t.match(raised, { code: 1, stderr: /only root may do it → sudo .* tools set codex limits\.spend=9\/day/ });
+  t.match(raised, {
+    code: 1,
+    stderr:
+      /only root may do it → sudo .* tools set codex limits\.spend=9\/day/,
+  });
   const made = await keybearer(system, "alice", "tools", "token", "codex", "--name", "ci");
   t.match(made.stdout, /^kb_/);
   t.match(await keybearer(system, "alice", "tools", "tokens", "codex"), { code: 0, stdout: /ci/ });
@@ -131,6 +135,57 @@ t.test("an owner calls and steers the system service, and what widens needs root
   );
   t.equal(rest.stdout, "", "nothing of the service is left");
 });
+
+/** A keybearer below the home of alice, with its packages and a node of its own. */
+async function copyHome(system: SystemManager): Promise<string[]> {
+  const lock = JSON.parse(readFileSync(`${ROOT}/package-lock.json`, "utf8"));
+  const packages = Object.entries<{ dev?: boolean }>(lock.packages)
+    .filter(([path, { dev }]) => path !== "" && dev !== true && existsSync(`${ROOT}/${path}`))
+    .map(([path]) => path);
+  const copied = ["package.json", "service", "dist", ...packages].join(" ");
+  const made = await system.sh(
+    "alice",
+    `mkdir ~/program && cd /opt/keybearer && cp -r --parents ${copied} ~/program && cp ${NODE} ~/program/node`,
+  );
+  if (made.code !== 0) throw new Error(made.stderr);
+  return ["/home/alice/program/node", "/home/alice/program/dist/cli/main.js"];
+}
+
+t.test(
+  "a program below the owner's home is read with the owner's rights, and its copy is root's",
+  async (t) => {
+    const system = await prepare(t);
+    if (system === null) return;
+    const [node = "", main = ""] = await copyHome(system);
+    const only = "only-root-may-read-this";
+    await system.sh("root", `umask 077; echo ${only} > /root/secret; echo ${only} > /etc/secret`);
+    const command = [node, main, "service", "install", "--system", "--owner", "alice"];
+    for (const secret of ["/root/secret", "/etc/secret"])
+      for (const name of ["dist/cli/notes.js", "service/keybearer-system.service", "node_modules/notes"]) {
+        const link = `~/program/${name}`;
+        await system.sh("alice", `[ ! -e ${link} ] || mv ${link} ~/away; ln -s ${secret} ${link}`);
+        const refused = await system.as("root", command);
+        const what = `${name} leads to ${secret}`;
+        t.match(refused, { code: 1, stderr: /alice could not read the program/ }, what);
+        t.notMatch(refused.stdout + refused.stderr, only, what);
+        const found = await system.sh("root", `grep -rl ${only} /usr/local /etc/systemd /etc/sysusers.d`);
+        t.equal(found.stdout, "", what);
+        await system.sh("alice", `rm ${link}; [ ! -e ~/away ] || mv ~/away ${link}`);
+      }
+    t.equal(await call(system, "alice"), "200", "her own keybearer is as it was");
+
+    const done = await system.as("root", command);
+    t.match(done, { code: 0, stderr: /from now on root runs \/usr\/local\/bin\/keybearer/ });
+    t.equal(await call(system, "alice"), "200", "the copy serves");
+    const unit = await system.sh("root", "systemctl show keybearer --property=ExecStart");
+    t.match(unit.stdout, /path=\/usr\/local\/lib\/keybearer\//);
+    const loose = await system.sh(
+      "root",
+      "find /usr/local/lib/keybearer /usr/local/bin/keybearer ! -user root -o -perm /022 -o ! -type d ! -type f",
+    );
+    t.match(loose, { code: 0, stdout: /^$/ }, "only root can change the copy, and nothing in it is a link");
+  },
+);
 
 t.test(
   "programs that run as the owner find the key of an ordinary keybearer, and not that of the system service",

@@ -11,10 +11,13 @@ import { withNext } from "../../../core/display.ts";
 import { EXIT } from "../../../core/errors.ts";
 import { isObject } from "../../../core/json.ts";
 import { findPaths, type Paths, SYSTEM_PLACES } from "../../../core/paths.ts";
+import { packageFolder } from "../../../core/version.ts";
 import { readKey } from "../../../keys/sources.ts";
 import { forgetKey, type KeyPlace, ownPlace } from "../../../keys/stored-keys.ts";
+import { programFiles } from "../../../service/system-program.ts";
 import { fail } from "../../ui/messages.ts";
 import { homeFolder, stdio } from "../../ui/stdio.ts";
+import { thisProgram } from "./machine.ts";
 
 /*
  * The half of a move that runs as the owner: root starts it with the owner's rights, so that root opens no file and no keychain
@@ -63,7 +66,7 @@ export async function give(options: { readonly check?: boolean }): Promise<void>
   if (typeof moved === "string") return fail(moved, EXIT.failed);
   if (options.check === true) return;
   for (const [name, key] of moved.keys) write({ kind: "key", name, text: key });
-  for (const file of stateFiles(paths)) await giveFile(paths, file);
+  for (const file of stateFiles(paths)) await giveFile(relative(paths.state, file), file);
   write({ kind: "remove", removal: removalOf(paths, config) });
   // Last: a reader that has it has everything.
   write({ kind: "config", text: moved.text });
@@ -172,13 +175,19 @@ function stateFiles({ state, usage }: Paths): string[] {
   });
 }
 
-async function giveFile({ state }: Paths, path: string): Promise<void> {
+async function giveFile(name: string, path: string): Promise<void> {
   let isFirst = true;
   for await (const chunk of createReadStream(path, { highWaterMark: CHUNK }) as AsyncIterable<Buffer>) {
-    write({ kind: "file", name: relative(state, path), data: chunk.toString("base64"), isFirst });
+    write({ kind: "file", name, data: chunk.toString("base64"), isFirst });
     isFirst = false;
   }
-  if (isFirst) write({ kind: "file", name: relative(state, path), data: "", isFirst });
+  if (isFirst) write({ kind: "file", name, data: "", isFirst });
+}
+
+/** `__hand-over program`: prints the files of this program. What this user may not read ends it. */
+export async function giveProgram(): Promise<void> {
+  const folder = packageFolder().pathname.replace(/\/$/, "");
+  for (const { name, path } of programFiles(thisProgram(), folder)) await giveFile(name, path);
 }
 
 function removalOf(paths: Paths, config: Config): Removal {

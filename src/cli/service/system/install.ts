@@ -4,6 +4,7 @@ import { appendFile, chmod, chown, mkdir, rename, rm, writeFile } from "node:fs/
 import { basename, dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
+import { pathToFileURL } from "node:url";
 import { removeValue, setValue } from "../../../config/edit.ts";
 import { parseConfig } from "../../../config/parse.ts";
 import { describeProblems } from "../../../config/problems.ts";
@@ -18,8 +19,10 @@ import { packageFolder, version } from "../../../core/version.ts";
 import { stopSecondsFor } from "../../../service/spec.ts";
 import {
   copyProgram,
+  findProgramChange,
   findProgramProblem,
   type Program,
+  type ProgramPart,
   ROOT_COMMAND,
 } from "../../../service/system-program.ts";
 import {
@@ -33,7 +36,7 @@ import {
 import { fail, notice, printText } from "../../ui/messages.ts";
 import { stdio } from "../../ui/stdio.ts";
 import type { HandedOver, Removal } from "./hand-over.ts";
-import { Machine, type UserOfMachine } from "./machine.ts";
+import { Machine, ROOT, type UserOfMachine } from "./machine.ts";
 
 export interface SystemInstallOptions {
   readonly owner?: string;
@@ -57,7 +60,7 @@ export async function installSystem(options: SystemInstallOptions): Promise<void
   const owner = await prepare(machine, options);
   if (owner === null) return;
   try {
-    const program = await placeProgram(machine);
+    const program = await placeProgram(machine, owner);
     if (program === null) return;
     const isMoved = existsSync(CONFIG);
     const move: Move = readMarker() ?? { owner: owner.name, from: options.from ?? null, removal: null };
@@ -117,20 +120,39 @@ async function prepare(machine: Machine, options: SystemInstallOptions): Promise
 }
 
 /** The program that the service runs: this one, or a copy that only root can change. null: the reason was printed. */
-async function placeProgram(machine: Machine): Promise<Program | null> {
+async function placeProgram(machine: Machine, owner: UserOfMachine): Promise<Program | null> {
   const folder = packageFolder().pathname.replace(/\/$/, "");
   const problem = findProgramProblem(machine.program, folder);
   if (problem === null) return machine.program;
   notice(
     `${problem}, so this program is copied to /usr/local/lib/keybearer. it ran as root just now: only this first time`,
   );
-  const copied = await copyProgram(machine.program, folder, version());
+  // A link in what others can change may lead to a file that only root reads, so root does not read there.
+  const reader = findProgramChange(machine.program, folder) === null ? ROOT : owner;
+  const copied = await copyProgram(readProgram(machine, reader), version());
   if ("node" in copied) {
     notice(`from now on root runs ${ROOT_COMMAND}`);
     return copied;
   }
   fail(copied, EXIT.failed);
   return null;
+}
+
+async function* readProgram(machine: Machine, reader: UserOfMachine): AsyncGenerator<ProgramPart> {
+  const child = machine.startAs(reader, machine.program, ["__hand-over", "program", "--user"], null);
+  child.stdin.end();
+  const ended = once(child, "close");
+  // Awaited below, after the last line.
+  ended.catch(() => {});
+  for await (const line of createInterface({ input: child.stdout })) {
+    const item = JSON.parse(line) as HandedOver;
+    if (item.kind === "file") yield { name: item.name, data: Buffer.from(item.data, "base64") };
+  }
+  const [code] = await ended;
+  if (code !== 0)
+    throw new Error(
+      `${reader.name} could not read the program, and root does not read what others can change`,
+    );
 }
 
 /** Takes everything over while the owner's installation stays whole. False: the reason was printed. */
@@ -251,18 +273,24 @@ async function writeUnits(machine: Machine, program: Program): Promise<void> {
     const found = await machine.findUser(name);
     if (found !== null) owners.push(found);
   }
-  const files = systemFiles(template(), { ...program, owners, stopSeconds: stopSecondsFor(config.drain) });
+  const files = systemFiles(template(program), {
+    ...program,
+    owners,
+    stopSeconds: stopSecondsFor(config.drain),
+  });
   for (const { path, text } of files) await writeUnit(path, text);
   await machine.systemctl("daemon-reload");
   await machine.systemctl("enable", ...socketNames(owners), SYSTEM_UNIT);
 }
 
-function template(): string {
-  return readFileSync(new URL("service/keybearer-system.service", packageFolder()), "utf8");
+/** Of the program that the service runs: root does not read the owner's. */
+function template({ main }: Program): string {
+  const folder = packageFolder(pathToFileURL(main).href);
+  return readFileSync(new URL("service/keybearer-system.service", folder), "utf8");
 }
 
 function sysusersText(program: Program): string {
-  const file = systemFiles(template(), { ...program, owners: [], stopSeconds: 20 }).find(
+  const file = systemFiles(template(program), { ...program, owners: [], stopSeconds: 20 }).find(
     ({ path }) => path === SYSUSERS,
   );
   if (file === undefined) throw new Error("there is no file for systemd-sysusers");

@@ -22,6 +22,13 @@ export interface UserOfMachine {
   readonly home: string;
 }
 
+export const ROOT: UserOfMachine = { name: "root", uid: 0, gid: 0, home: "/root" };
+
+export function thisProgram(): Program {
+  const main = import.meta.url.endsWith(".ts") ? "src/cli/main.ts" : "dist/cli/main.js";
+  return { node: process.execPath, main: fileURLToPath(new URL(main, packageFolder())) };
+}
+
 export class Machine {
   readonly run: RunCommand;
   /** The program that runs now. */
@@ -29,8 +36,7 @@ export class Machine {
 
   constructor() {
     this.run = commandRunner({ PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" });
-    const main = import.meta.url.endsWith(".ts") ? "src/cli/main.ts" : "dist/cli/main.js";
-    this.program = { node: process.execPath, main: fileURLToPath(new URL(main, packageFolder())) };
+    this.program = thisProgram();
   }
 
   /** null: there is no such user. */
