@@ -2,6 +2,7 @@ import { type Command, CommanderError } from "commander";
 import { typedCommand } from "../control/client.ts";
 import { REACH } from "../control/reach.ts";
 import { advice } from "../core/advice.ts";
+import { typeable } from "../core/command-name.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
 import type { Mode } from "../core/paths.ts";
 import { handleOutputErrors } from "./ui/messages.ts";
@@ -19,7 +20,7 @@ export async function runCommandLine(program: Command, args: readonly string[]):
       // Commander has printed the mistake. --help and --version end with an exception, too.
       setExitCode(error.exitCode === 0 ? EXIT.ok : EXIT.usage);
     } else {
-      stdio().stderr.write(`keybearer: ${errorMessage(error)}\n`);
+      stdio().stderr.write(`keybearer: ${typeable(errorMessage(error))}\n`);
       setExitCode(EXIT.failed);
     }
   }

@@ -55,14 +55,9 @@ export async function askDaemon<T>(
   }
 }
 
-/** What root runs if the person's own program could be changed by other programs of that person. */
-const ROOTS_COPY = "/usr/local/bin/keybearer";
-
-/** The command line of this process, as root should type it. */
+/** The command line of this process. */
 export function typedCommand(): string {
-  return [existsSync(ROOTS_COPY) ? ROOTS_COPY : "keybearer", ...process.argv.slice(2)]
-    .map(quoteForShell)
-    .join(" ");
+  return ["keybearer", ...process.argv.slice(2)].map(quoteForShell).join(" ");
 }
 
 /** Writes the body of an answer into a new file. A text says why it could not. */

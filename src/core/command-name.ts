@@ -1,3 +1,4 @@
+import { existsSync, readFileSync } from "node:fs";
 import { basename, relative } from "node:path";
 import { advice } from "./advice.ts";
 import { quoteForShell } from "./display.ts";
@@ -31,6 +32,28 @@ function commandPattern(): RegExp {
 /** The commands in a text as they can be typed here, or in any folder. */
 export function typeable(text: string, place: "here" | "anywhere" = "here"): string {
   if (!text.includes("keybearer ")) return text;
+  const shown = text.includes("sudo keybearer ") ? nameRootsCommand(text) : text;
   const name = place === "here" ? commandName() : commandName(process.argv[1], null);
-  return name === "keybearer" ? text : text.replace(COMMAND, () => `${name} `);
+  return name === "keybearer" ? shown : shown.replace(COMMAND, () => `${name} `);
+}
+
+const SYSTEM_UNIT = "/etc/systemd/system/keybearer.service";
+/** Where a program that was not root's alone is copied, and the command that runs the copy. */
+export const LIBRARY = "/usr/local/lib/keybearer";
+export const ROOT_COMMAND = "/usr/local/bin/keybearer";
+
+function nameRootsCommand(text: string): string {
+  if (!existsSync(SYSTEM_UNIT)) return text;
+  const command = rootsCommand(readFileSync(SYSTEM_UNIT, "utf8"));
+  return text.replaceAll("sudo keybearer ", () => `sudo ${command} `);
+}
+
+/**
+ * How root runs the program that a unit of the system service runs: only root can change that one. The name alone could find
+ * the owner's program, which other programs of the owner can change.
+ */
+export function rootsCommand(unit: string): string {
+  const [, node, main] = /^ExecStart=:"([^"\\%]+)" "([^"\\%]+)" /m.exec(unit) ?? [];
+  if (node === undefined || main === undefined || main.startsWith(`${LIBRARY}/`)) return ROOT_COMMAND;
+  return `${quoteForShell(node)} ${quoteForShell(main)}`;
 }

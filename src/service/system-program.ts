@@ -1,6 +1,7 @@
 import { constants, existsSync, lstatSync, readdirSync, realpathSync, statSync } from "node:fs";
 import { appendFile, chmod, mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
+import { LIBRARY, ROOT_COMMAND } from "../core/command-name.ts";
 import type { Problem } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
 
@@ -13,9 +14,6 @@ export interface Program {
   readonly node: string;
   readonly main: string;
 }
-
-const LIBRARY = "/usr/local/lib/keybearer";
-export const ROOT_COMMAND = "/usr/local/bin/keybearer";
 
 /** Which user besides root could change a file, because of it or of a folder above it; null: none. */
 export function findChangeable(path: string): string | null {

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import t from "tap";
 import { passedSockets } from "../../src/control/owner-sockets.ts";
 import { REACH, routeReach } from "../../src/control/reach.ts";
+import { rootsCommand } from "../../src/core/command-name.ts";
 import { systemPaths } from "../../src/core/paths.ts";
 import { boundaryFindings } from "../../src/doctor/boundary.ts";
 import { findChangeable, namesIn } from "../../src/service/system-program.ts";
@@ -106,6 +107,20 @@ t.test("a file is the service's only if nobody but root can change it or a folde
   if (process.getuid?.() !== 0) t.match(findChangeable(file), /does not belong to root/);
   t.equal(findChangeable("/"), null);
   t.match(findChangeable("/no/such/file"), /cannot be checked/);
+  t.end();
+});
+
+t.test("a sudo line names the program that only root can change, never one that is found by name", (t) => {
+  const unit = (node: string, main: string) =>
+    rootsCommand(
+      systemFiles(TEMPLATE, { node, main, owners: [], stopSeconds: 20 }).find(({ path }) =>
+        path.endsWith(".service"),
+      )?.text ?? "",
+    );
+  const copy = "/usr/local/lib/keybearer/1.2.3";
+  t.equal(unit(`${copy}/bin/node`, `${copy}/package/dist/cli/main.js`), "/usr/local/bin/keybearer");
+  t.equal(unit("/usr/bin/node", "/opt/kb/main.js"), "/usr/bin/node /opt/kb/main.js");
+  t.equal(unit("/usr/bin/node", "/opt/a b/main.js"), "/usr/bin/node '/opt/a b/main.js'");
   t.end();
 });
 

@@ -104,7 +104,7 @@ t.test("an owner calls and steers the system service, and what widens needs root
   t.match(raised, {
     code: 1,
     stderr:
-      /only root may do it → sudo .* tools set codex limits\.spend=9\/day/,
+      /only root may do it → sudo \S+node \/opt\/keybearer\/dist\/cli\/main\.js tools set codex limits\.spend=9\/day/,
   });
   const made = await keybearer(system, "alice", "tools", "token", "codex", "--name", "ci");
   t.match(made.stdout, /^kb_/);
@@ -184,6 +184,9 @@ t.test(
       "find /usr/local/lib/keybearer /usr/local/bin/keybearer ! -user root -o -perm /022 -o ! -type d ! -type f",
     );
     t.match(loose, { code: 0, stdout: /^$/ }, "only root can change the copy, and nothing in it is a link");
+    const raised = await system.as("alice", [node, main, "tools", "set", "codex", "limits.spend=9/day"]);
+    t.match(raised.stderr, /sudo \/usr\/local\/bin\/keybearer tools set codex limits\.spend=9\/day/);
+    t.notMatch(raised.stderr, "/home/", "root is not told to run her program");
   },
 );
 

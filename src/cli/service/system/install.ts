@@ -11,6 +11,7 @@ import { describeProblems } from "../../../config/problems.ts";
 import type { Status } from "../../../control/status.ts";
 import { advice } from "../../../core/advice.ts";
 import { systemClock } from "../../../core/clock.ts";
+import { ROOT_COMMAND } from "../../../core/command-name.ts";
 import { withNext } from "../../../core/display.ts";
 import { EXIT, errorMessage } from "../../../core/errors.ts";
 import { SYSTEM_PLACES } from "../../../core/paths.ts";
@@ -23,7 +24,6 @@ import {
   findProgramProblem,
   type Program,
   type ProgramPart,
-  ROOT_COMMAND,
 } from "../../../service/system-program.ts";
 import {
   isOurs,
