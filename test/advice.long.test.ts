@@ -651,7 +651,7 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
   },
   serviceUninstall: PURGE,
   servicePurge: PURGE,
-  systemServiceStatus: SYSTEM,
+  systemService: SYSTEM,
   asRoot: SYSTEM,
   servicePurgeAnyway: PURGE,
 };
@@ -818,7 +818,7 @@ t.test(
 
 /** Help texts show examples. The page's messages are compared by the test below. */
 const OWN_COMMANDS =
-  /^src\/(?:core\/advice|cli\/(?:program|help\/.*|tools\/command)|dashboard\/page\/messages\/.*)\.ts$/;
+  /^src\/(?:core\/advice|cli\/(?:program|help\/.*|tools\/command|service\/command)|dashboard\/page\/messages\/.*)\.ts$/;
 const COMMAND =
   /keybearer (?:init|run|start|stop|logs|check|status|doctor|open|config|gateways|tools|trust|use|models|keys|usage|mirror|notify|service|help)\b(?! (?:answers|refused))/;
 

@@ -120,7 +120,7 @@ async function editAsRoot<Result extends NewText>(
     if (!forgotten.ok)
       return failed(
         `${file} was changed, but an owner's changes stay over it: ${forgotten.problem}`,
-        advice.systemServiceStatus(),
+        advice.systemService("status"),
       );
   }
   return { ok: true, result, changed: true };

@@ -77,7 +77,7 @@ export async function downloadFrom(paths: DaemonPaths, path: string, file: strin
 
 /** Without a config.yaml, only `run` starts: the sandbox. */
 export function startCommand(paths: Omit<DaemonPaths, "socket">): string {
-  if (paths.mode === "system") return advice.systemServiceStatus();
+  if (paths.mode === "system") return advice.systemService("status");
   return paths.explicit || existsSync(paths.config) ? withConfig(advice.start(), paths) : advice.run();
 }
 

@@ -119,7 +119,8 @@ export const advice = {
   serviceStatus: () => "keybearer service status",
   serviceLogs: () => "keybearer service logs",
   serviceUninstall: () => "keybearer service uninstall",
-  systemServiceStatus: () => "sudo keybearer service status --system",
+  systemService: (verb: string, owner: string | null = null) =>
+    `sudo keybearer service ${verb} --system${owner === null ? "" : ` --owner ${owner}`}`,
   /** A command that only root may run, such as `keybearer trust codex`. */
   asRoot: (command: string) => `sudo ${command}`,
   servicePurge: () => "keybearer service uninstall --purge",

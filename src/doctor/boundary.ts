@@ -36,7 +36,7 @@ export function boundaryFindings({ canSudo, groups, changeable, corePattern, sys
   if (changeable !== null)
     problems.push({
       what: `${changeable}, so the program or its configuration could be replaced`,
-      next: advice.asRoot("keybearer service install --system"),
+      next: advice.systemService("install"),
     });
   if (corePattern !== null)
     problems.push({ what: `core dumps go to a program that could be replaced: ${corePattern}`, next: null });

@@ -1,5 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import t, { type Test } from "tap";
+import { advice } from "../../src/core/advice.ts";
+import { advised } from "../doubles/command.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { PROGRAM, type SystemManager, startSystemManager } from "../doubles/system-manager.ts";
 import { until } from "../doubles/until.ts";
@@ -114,15 +116,23 @@ t.test("an owner calls and steers the system service, and what widens needs root
     t.match(await keybearer(system, "alice", ...args), { code: 1, stderr: /only root may/ }, args.join(" "));
   t.match(await keybearer(system, "alice", "tools", "disable", "codex"), { code: 0 });
   t.equal(await call(system, "alice"), "400", "it is disabled");
-  const enabled = await keybearer(system, "root", "tools", "enable", "codex");
-  t.match(enabled, { code: 0 });
+  const refused = await keybearer(system, "alice", "tools", "enable", "codex");
+  const enable = advised(t, refused.stderr, advice.asRoot(`${NODE} ${PROGRAM} tools enable codex`));
+  t.match(await system.as("root", enable), { code: 0 });
   t.equal(await call(system, "alice"), "200");
   t.match(
     await keybearer(system, "root", "check", "--system"),
     { code: 0, stdout: /is fine/ },
     "root's file is right after root's commands",
   );
-  t.match(await keybearer(system, "bob", "status", "--system"), { code: 1, stderr: /not running/ });
+  const bobs = await keybearer(system, "bob", "status", "--system");
+  t.match(bobs, { code: 1, stderr: /not running/ });
+  const ask = advised(
+    t,
+    bobs.stderr,
+    advice.systemService("status").replace("keybearer", `${NODE} ${PROGRAM}`),
+  );
+  t.match(await system.as("root", ask), { code: 0, stdout: /is active/ });
   t.match(await keybearer(system, "bob", "tools", "token", "codex", "--system"), { code: 1 });
 
   const back = await keybearer(system, "root", "service", "uninstall", "--system");

@@ -84,8 +84,7 @@ export async function installSystem(options: SystemInstallOptions): Promise<void
     await writeUnits(machine, program);
     const problem = await startAndWait(machine);
     if (problem !== null) {
-      const undo =
-        readMarker() === null ? "" : `. to go back: ${advice.asRoot("keybearer service uninstall --system")}`;
+      const undo = readMarker() === null ? "" : `. to go back: ${advice.systemService("uninstall")}`;
       return fail(`the system service does not answer: ${problem}${undo}`, EXIT.failed);
     }
     await finishMove(machine, program, owner);
@@ -107,9 +106,8 @@ async function prepare(machine: Machine, options: SystemInstallOptions): Promise
     return null;
   };
   if (process.platform !== "linux") return refuse("the system service needs Linux with systemd");
-  const command = `keybearer service install --system --owner ${name ?? "NAME"}`;
   if (process.geteuid?.() !== 0)
-    return refuse("only root may install a system service", advice.asRoot(command));
+    return refuse("only root may install a system service", advice.systemService("install", name ?? "NAME"));
   if (name === undefined) return refuse("say whose keybearer it becomes: --owner NAME");
   const systemd = await machine.systemdProblem();
   if (systemd !== null) return refuse(systemd);
@@ -267,7 +265,7 @@ function withOwner(before: string, owner: string): string {
 async function writeUnits(machine: Machine, program: Program): Promise<void> {
   const { config } = parseConfig(readFileSync(CONFIG, "utf8"), SYSTEM_PLACES.data);
   if (config === null)
-    throw new Error(`${CONFIG} has problems: ${advice.asRoot("keybearer check --system")}`);
+    throw new Error(`${CONFIG} has problems: ${advice.asRoot(`${advice.check()} --system`)}`);
   const owners: { name: string; uid: number }[] = [];
   for (const { name } of config.owners) {
     const found = await machine.findUser(name);

@@ -22,7 +22,7 @@ export async function statusSystem(): Promise<void> {
     return fail(
       {
         problem: "the system service is not installed",
-        next: advice.asRoot("keybearer service install --system"),
+        next: advice.systemService("install"),
       },
       EXIT.failed,
     );
@@ -49,7 +49,7 @@ export async function updateSystem(): Promise<void> {
     return fail(
       {
         problem: "the system service is not installed",
-        next: advice.asRoot("keybearer service install --system"),
+        next: advice.systemService("install"),
       },
       EXIT.failed,
     );
@@ -79,10 +79,7 @@ export async function logsSystem({
     { timeoutMs: follow ? 0 : 15_000, onLine: (line) => void stdio().stdout.write(`${line}\n`) },
   );
   if (result.code !== 0)
-    fail(
-      { problem: "the journal cannot be read", next: advice.asRoot("keybearer service logs --system") },
-      EXIT.failed,
-    );
+    fail({ problem: "the journal cannot be read", next: advice.systemService("logs") }, EXIT.failed);
 }
 
 function isRoot(verb: string): boolean {
@@ -90,7 +87,7 @@ function isRoot(verb: string): boolean {
   fail(
     {
       problem: `only root may ${verb} the system service`,
-      next: advice.asRoot(`keybearer service ${verb} --system`),
+      next: advice.systemService(verb),
     },
     EXIT.usage,
   );

@@ -25,7 +25,7 @@ export async function uninstallSystem(options: { readonly owner?: string }): Pro
     return fail(
       {
         problem: "only root may remove a system service",
-        next: advice.asRoot("keybearer service uninstall --system"),
+        next: advice.systemService("uninstall"),
       },
       EXIT.usage,
     );
