@@ -21,9 +21,10 @@ const COMMAND = commandPattern();
 
 /** A command that messages advise: every one of them comes from advice.ts. "keybearer runs" in a sentence is none. */
 function commandPattern(): RegExp {
-  const names = Object.values(advice).map((command) => {
+  const names = Object.values(advice).flatMap((command) => {
     const typed = (command as (...words: readonly string[]) => string)("x", "x", "x");
-    return /keybearer (\w+)/.exec(typed)?.[1];
+    // asRoot() is given its command.
+    return /keybearer (\w+)/.exec(typed)?.[1] ?? [];
   });
   // Not in a path, an address, or another name.
   return new RegExp(`(?<![\\w./@-])keybearer (?=(?:${[...new Set(names)].join("|")})\\b)`, "g");
