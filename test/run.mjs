@@ -174,6 +174,18 @@ function makeFolderInMemory() {
   return folder;
 }
 
+/** A line for each test that failed, with its file. A failed assertion comes before the test that it belongs to. */
+function failuresIn(text) {
+  const failures = [];
+  let file = "";
+  for (const line of text.split("\n")) {
+    const named = /^# Subtest: (test\/.*\.ts)$/.exec(line);
+    if (named !== null) file = named[1];
+    if (/^ *not ok /.test(line) || line.startsWith("Bail out!")) failures.push(`${file}: ${line.trim()}`);
+  }
+  return failures;
+}
+
 /** Starts jobs one after the other, as long as there are any. What each prints is in its file. */
 async function runLane(jobs) {
   const ended = [];
@@ -192,6 +204,9 @@ async function runLane(jobs) {
     const seconds = ((performance.now() - begun) / 1000).toFixed(1).padStart(6);
     const ok = code === 0 && !isMissing;
     process.stdout.write(`${ok ? "ok    " : "FAILED"} ${seconds} s  ${name}\n`);
+    // Here too, because a run takes minutes and its last lines may be cut.
+    if (!ok && isTest(file))
+      for (const failure of failuresIn(readFileSync(file, "utf8"))) process.stdout.write(`  ${failure}\n`);
     ended.push({ file, ok });
   }
   return ended;
