@@ -1,4 +1,4 @@
-import t from "tap";
+import t, { type Test } from "tap";
 import {
   type Asking,
   heldWall,
@@ -178,27 +178,13 @@ t.test("a limit on money refuses a body without a readable model and says how to
   t.equal(last.status, 200, "a model at the end of a long body is read");
 });
 
-t.test("what a request counts depends on how it ended", async (t) => {
+/** Requests that end as the gateway's plays say, one after the other, and what each takes of the limits. */
+async function counts(t: Test, gatewayLines: string, cases: readonly (readonly [string, number])[]) {
   const { call, level, quiet } = await startLimited(
     t,
     "limits: { requests: 100/month, tokens: 100k/month, spend: $9/month }, quota: $10",
-    { gatewayLines: "timeouts: { first_byte: 300ms, idle: 300ms }" },
+    { gatewayLines },
   );
-  const cases: [string, number][] = [
-    ["finish", REPORTED],
-    ["stream", REPORTED],
-    ["no-usage", HELD],
-    ["cut", HELD],
-    ["cut-stream", HELD],
-    ["hang", HELD],
-    ["stall", HELD],
-    ["400", 0],
-    ["401", 0],
-    ["429", 0],
-    ["early", 0],
-    ["500", 0],
-    ["503", 0],
-  ];
   let used = 0;
   let requests = 0;
   for (const [play, takes] of cases) {
@@ -225,6 +211,29 @@ t.test("what a request counts depends on how it ended", async (t) => {
   await call({ path: "/v1/models", body: null });
   await quiet();
   t.strictSame(await level("tokens", "month"), [used, 0, 100_000], "a list of models takes no tokens");
+}
+
+t.test("what a request counts depends on how it ended", async (t) => {
+  await counts(t, "timeouts: { idle: 5m }", [
+    ["finish", REPORTED],
+    ["stream", REPORTED],
+    ["no-usage", HELD],
+    ["cut", HELD],
+    ["cut-stream", HELD],
+    ["400", 0],
+    ["401", 0],
+    ["429", 0],
+    ["early", 0],
+    ["500", 0],
+    ["503", 0],
+  ]);
+});
+
+t.test("a request that times out keeps what it held", async (t) => {
+  await counts(t, "timeouts: { first_byte: 300ms, idle: 300ms }", [
+    ["hang", HELD],
+    ["stall", HELD],
+  ]);
 });
 
 t.test("a request to a gateway that cannot be reached counts nothing", async (t) => {

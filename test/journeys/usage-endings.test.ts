@@ -184,7 +184,7 @@ t.test("a gateway that fails has a record that says so", async (t) => {
       else if (call.target.endsWith("/000")) call.send("HTTP/1.1 000 No\r\nContent-Length: 0\r\n\r\n");
       // /never: nothing at all.
     },
-    { gateway: ["timeouts: { first_byte: 300ms }"] },
+    { gateway: ["timeouts: { first_byte: 1s }"] },
   );
   const cases: readonly [string, Partial<UsageRecord>][] = [
     ["cut", { end: "gateway-failed", status: 200, refusal: null, stream: true }],
