@@ -3,7 +3,7 @@ import { dirname, join, relative } from "node:path";
 import t, { type Test } from "tap";
 import { bareEnv, builtProgram, command, newHome, saveConfig, startProgram } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
-import { LONG } from "../doubles/effort.ts";
+import { repeats } from "../doubles/effort.ts";
 import { startModelList } from "../doubles/model-list.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { canary, filesBelow } from "../doubles/secret-scan.ts";
@@ -63,8 +63,8 @@ function keyNamed(home: string, name: string, key: string): string {
 
 t.test("whenever adopt --write is killed, every client works, and the next run finishes", async (t) => {
   const args = ["adopt", "--write", "--yes", "--store", "file"];
-  // In npm test a few moments; the long suite kills at each of them.
-  const step = LONG ? 1 : 17;
+  // 1: at each moment, which takes minutes.
+  const step = repeats("KEYBEARER_ADOPT_STEP", 17, 4);
   let rounds = 0;
   for (let moment = 1; ; moment += step) {
     const { home, keys } = await prepare(t);

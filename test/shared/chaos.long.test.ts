@@ -5,7 +5,7 @@ import { ROOT } from "../doubles/paths.ts";
 import { Chaos } from "./chaos.ts";
 import { missingStore } from "./redis.ts";
 
-const SEEDS = repeats("KEYBEARER_SHARED_SEEDS", 1, 6);
+const SEEDS = repeats("KEYBEARER_SHARED_SEEDS", 1, 4);
 const FIRST = Number(process.env.KEYBEARER_SHARED_FIRST ?? 1);
 
 /*

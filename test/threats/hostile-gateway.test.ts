@@ -31,7 +31,7 @@ import { recordsIn } from "../doubles/usage-file.ts";
  *
  * KEYBEARER_HOSTILE_REQUESTS=50000 is the long run. KEYBEARER_HOSTILE_SEED repeats the requests of a run that failed.
  */
-const REQUESTS = repeats("KEYBEARER_HOSTILE_REQUESTS", 500, 10_000);
+const REQUESTS = repeats("KEYBEARER_HOSTILE_REQUESTS", 500, 5_000);
 const SEED = Number(process.env.KEYBEARER_HOSTILE_SEED ?? randomInt(2 ** 31));
 const CLIENTS = 16;
 /** After so many requests the gateway says something on connections that are idle. */

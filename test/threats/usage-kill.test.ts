@@ -18,7 +18,7 @@ import { faultsIn, recordsIn } from "../doubles/usage-file.ts";
 t.jobs = 8;
 
 /** More of it: KEYBEARER_KILL_ROUNDS=200 KEYBEARER_KILL_SEED=7 npm run tap -- test/threats/usage-kill.test.ts --timeout=900 */
-const ROUNDS = repeats("KEYBEARER_KILL_ROUNDS", 3, 40);
+const ROUNDS = repeats("KEYBEARER_KILL_ROUNDS", 3, 20);
 const SEED = Number(process.env.KEYBEARER_KILL_SEED ?? 1);
 const AT_ONCE = 20;
 /** On the marker of a client that leaves: perhaps after the last word, before the tokens are reported. */

@@ -390,7 +390,7 @@ t.test("from any point on, the carry and the lines after it lead to the same sta
       compare(twice, "every line twice");
       compare([...journaled.lines, ...journaled.lines], "the whole file twice");
     }),
-    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 40, 1500), seed: 20261115 },
+    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 40, 600), seed: 20261115 },
   );
 });
 
