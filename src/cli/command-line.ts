@@ -14,7 +14,12 @@ export async function runCommandLine(program: Command, args: readonly string[]):
   try {
     const { mode, rest } = readMode(args);
     program.hook("preAction", (_program, command) => requireRoot(command));
-    await withMode(mode, () => program.parseAsync(rest, { from: "user" }));
+    const parse = () => program.parseAsync(rest, { from: "user" });
+    if (rest[0] === "run") {
+      // In an asynchronous context each promise takes longer, and a daemon makes them for every request.
+      program.setOptionValue("mode", mode);
+      await parse();
+    } else await withMode(mode, parse);
   } catch (error) {
     if (error instanceof CommanderError) {
       // Commander has printed the mistake. --help and --version end with an exception, too.

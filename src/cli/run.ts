@@ -6,6 +6,7 @@ import { background } from "../core/background.ts";
 import { typeable } from "../core/command-name.ts";
 import { EXIT, StartError } from "../core/errors.ts";
 import { LogStream } from "../core/log-stream.ts";
+import type { Mode } from "../core/paths.ts";
 import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
 import { ineffectiveStart } from "../daemon/unsafe-start.ts";
@@ -29,7 +30,7 @@ export function runCommand(): Command {
     .description("serve in the foreground; without a config.yaml, serve the sandbox")
     .option("-c, --config <file>", "use this config.yaml instead of your own")
     .option("-p, --port <number>", "the port of the sandbox; with a config.yaml, listen decides", parsePort)
-    .action(run);
+    .action((_options, command: Command) => run(command.optsWithGlobals()));
 }
 
 function parsePort(text: string): number {
@@ -38,8 +39,15 @@ function parsePort(text: string): number {
   throw new InvalidArgumentError("it must be a number from 1 to 65535");
 }
 
-async function run(options: { config?: string; port?: number }): Promise<void> {
-  const paths = commandPaths(options.config);
+interface RunOptions {
+  readonly config?: string;
+  readonly port?: number;
+  /** What --system or --user chose; null: neither was typed. */
+  readonly mode: Mode | null;
+}
+
+async function run(options: RunOptions): Promise<void> {
+  const paths = commandPaths(options.config, options.mode);
   const hasConfig = paths.explicit || existsSync(paths.config);
   if (hasConfig && options.port !== undefined)
     return fail(

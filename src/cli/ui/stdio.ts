@@ -77,10 +77,9 @@ export function chosenMode(): Mode | null {
  * Where the files are of the keybearer that a command is for: what was chosen with --system or --user, else the person's own
  * if there is one, else the system service if it has a socket for this user.
  */
-export function commandPaths(config?: string): Paths {
+export function commandPaths(config?: string, mode = chosenMode()): Paths {
   const { env } = stdio();
   const own = findPaths({ config, env, home: homeFolder() });
-  const mode = chosenMode();
   if (mode === "user" || (mode === null && (own.explicit || env.KEYBEARER_HOME))) return own;
   const system = systemPaths(process.getuid?.() ?? -1);
   const isChosen = mode === "system" || (!existsSync(own.config) && isSystemOwner(system));
