@@ -10,24 +10,33 @@ const dist = join(root, "dist");
 /** Written last, so it is missing after a build that failed, and its time is the time of the build. */
 const lastFile = join(dist, "prices.json");
 
-/** The page contains Preact and uPlot. licenses.txt holds their licences. */
 async function buildPage() {
   await build({
     absWorkingDir: root,
-    entryPoints: ["main.tsx", "page.css", "index.html", "licenses.txt"].map(
-      (name) => `src/dashboard/page/${name}`,
-    ),
+    entryPoints: ["main.tsx", "page.css", "index.html"].map((name) => `src/dashboard/page/${name}`),
     bundle: true,
     minify: true,
     charset: "utf8",
     format: "esm",
     target: "es2022",
-    loader: { ".html": "copy", ".txt": "copy" },
+    loader: { ".html": "copy" },
     legalComments: "none",
     entryNames: "[name]",
     outdir: join(dist, "dashboard"),
     logLevel: "warning",
   });
+  const licenses = ["preact", "uplot"].map(readLicense);
+  writeFileSync(
+    join(dist, "dashboard/licenses.txt"),
+    `The dashboard's page contains these libraries.\n\n${licenses.map(({ source, license }) => `${source}\n\n${license}`).join("\n")}`,
+  );
+}
+
+/** Of a package that is bundled: its version and its licence. */
+function readLicense(packageName) {
+  const folder = join(root, "node_modules", packageName);
+  const { name, version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+  return { source: `${name} ${version}`, license: readFileSync(join(folder, "LICENSE"), "utf8") };
 }
 
 /** Writes the price list for src/metering/prices.ts. price-table.ts says why the daemon does not load the package itself. */
@@ -41,11 +50,8 @@ async function buildPrices() {
     logLevel: "warning",
   });
   const { buildTable } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
-  const folder = join(root, "node_modules/@pydantic/genai-prices");
-  const { name, version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
-  const license = readFileSync(join(folder, "LICENSE"), "utf8");
   const table = buildTable(await import("@pydantic/genai-prices"));
-  writeFileSync(lastFile, JSON.stringify({ source: `${name} ${version}`, license, ...table }));
+  writeFileSync(lastFile, JSON.stringify({ ...readLicense("@pydantic/genai-prices"), ...table }));
 }
 
 function isUpToDate() {
