@@ -21,13 +21,18 @@ export async function presses(t: Test, page: Page): Promise<void> {
 }
 
 export async function choosesLook(t: Test, page: Page): Promise<void> {
-  const theme = () => page.evaluate("document.documentElement.dataset.theme");
+  const scheme = () => page.evaluate("getComputedStyle(document.documentElement).colorScheme");
+  t.equal(await scheme(), "light dark", "as the system");
+  const reloaded = page.waitForEvent("load");
   await page.getByLabel("theme").selectOption("dark");
-  await page.locator('html[data-theme="dark"]').waitFor();
+  await reloaded;
+  t.equal(await scheme(), "dark");
   await page.reload();
-  t.equal(await theme(), "dark", "a reload keeps it");
+  t.equal(await scheme(), "dark", "a reload keeps it");
+  const again = page.waitForEvent("load");
   await page.getByLabel("theme").selectOption("auto");
-  await page.locator('html[data-theme="light"]').waitFor();
+  await again;
+  t.equal(await scheme(), "light dark");
   await page.getByLabel("language").selectOption("zh-CN");
   await page.locator('html[lang="zh-CN"]').waitFor();
   await page.getByLabel("语言").selectOption("en");

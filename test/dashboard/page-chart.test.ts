@@ -86,9 +86,8 @@ const css = readFileSync(join(ROOT, "src/dashboard/page/css/chart.css"), "utf8")
 
 /** The colours of one theme, as the browser reads them. */
 function palette(theme: "light" | "dark"): Channels[] {
-  const [light = "", dark = ""] = css.split(':root[data-theme="dark"]');
-  const found = [...(theme === "light" ? light : dark).matchAll(/--series-\d: (#[0-9a-f]{6});/g)];
-  return found.map(([, hex = ""]) => lightOf(hex));
+  const found = [...css.matchAll(/--series-\d: light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);/g)];
+  return found.map(([, light = "", dark = ""]) => lightOf(theme === "light" ? light : dark));
 }
 
 /** What charts lie on. */
@@ -117,8 +116,10 @@ t.test("the colours of a chart can be distinguished on both themes", (t) => {
 t.test("the background of charts is the one the colours were chosen for", (t) => {
   const ground = readFileSync(join(ROOT, "src/dashboard/page/css/ground.css"), "utf8");
   t.same(
-    [...ground.matchAll(/--panel: (#[0-9a-f]{6});/g)].map(([, hex]) => hex),
-    [GROUNDS.light, GROUNDS.dark],
+    [...ground.matchAll(/--panel: light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);/g)].map((found) =>
+      found.slice(1),
+    ),
+    [[GROUNDS.light, GROUNDS.dark]],
   );
   t.end();
 });

@@ -19,17 +19,10 @@ export function readTheme(): Theme {
   return THEMES.find((theme) => theme === stored) ?? "auto";
 }
 
-/** Colors the page, now and whenever the system changes. */
+/** The style sheet has both colors of everything. */
 export function applyTheme(): void {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const apply = () => {
-    const chosen = readTheme();
-    const system = dark.matches ? "dark" : "light";
-    document.documentElement.dataset.theme = chosen === "auto" ? system : chosen;
-  };
-  dark.addEventListener("change", apply);
-  addEventListener("storage", apply);
-  apply();
+  const theme = readTheme();
+  document.documentElement.style.colorScheme = theme === "auto" ? "light dark" : theme;
 }
 
 export function readLanguage(): Language {

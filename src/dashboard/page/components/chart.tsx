@@ -212,7 +212,7 @@ function isSome({ values, unknown }: Line, bar: number): boolean {
 /** Draws again when the data, the theme or the width changes. */
 function useDrawing(canvas: { readonly current: HTMLDivElement | null }, drawn: Drawn): Place | null {
   const { layers, names, amount, least = 0, bins } = drawn;
-  const theme = useTheme();
+  const theme = useSystemTheme();
   const [width, setWidth] = useState(0);
   const [place, setPlace] = useState<Place | null>(null);
   useResize(canvas, ({ clientWidth }) => setWidth(Math.floor(clientWidth)));
@@ -221,7 +221,7 @@ function useDrawing(canvas: { readonly current: HTMLDivElement | null }, drawn: 
     if (element === null || width === 0) return;
     const onReady = ({ over: { offsetLeft: left, offsetTop: top, offsetWidth, offsetHeight } }: uPlot) =>
       setPlace({ left, top, width: offsetWidth, height: offsetHeight });
-    const options = { ...optionsFor(drawn, width, element.clientHeight), hooks: { ready: [onReady] } };
+    const options = { ...optionsFor(drawn, element), hooks: { ready: [onReady] } };
     const bars = bins.map((_, bar) => bar);
     // The top layer is drawn first. Each following one covers it except for its end.
     const plot = new uPlot(options, [bars, ...topsOf(layers, least).toReversed()], element);
@@ -230,16 +230,16 @@ function useDrawing(canvas: { readonly current: HTMLDivElement | null }, drawn: 
   return place;
 }
 
-/** A canvas keeps the colors it was drawn with, so a chart must know when the theme changes. */
-function useTheme(): string | undefined {
-  const { dataset } = document.documentElement;
-  const [theme, setTheme] = useState(dataset.theme);
+/** A canvas keeps the colors it was drawn with, so a chart must know when the system's theme changes. */
+function useSystemTheme(): boolean {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const [isDark, setDark] = useState(dark.matches);
   useEffect(() => {
-    const watch = new MutationObserver(() => setTheme(dataset.theme));
-    watch.observe(document.documentElement, { attributeFilter: ["data-theme"] });
-    return () => watch.disconnect();
-  }, [dataset]);
-  return theme;
+    const read = () => setDark(dark.matches);
+    dark.addEventListener("change", read);
+    return () => dark.removeEventListener("change", read);
+  }, []);
+  return isDark;
 }
 
 /** Room for a label below the axis, and for the numbers beside it. */
@@ -250,9 +250,12 @@ const FONT = "12px system-ui, sans-serif";
 const MAX_BARS_WITH_GAPS = 200;
 
 /** Bars have equal widths, although months and the days of a clock change differ in length. */
-function optionsFor({ bins, layers, names, amount }: Drawn, width: number, height: number): uPlot.Options {
-  const style = getComputedStyle(document.documentElement);
-  const color = (variable: string) => style.getPropertyValue(variable).trim();
+function optionsFor({ bins, layers, names, amount }: Drawn, element: HTMLElement): uPlot.Options {
+  const { clientWidth: width, clientHeight: height } = element;
+  const color = (variable: string) => {
+    element.style.color = `var(${variable})`;
+    return getComputedStyle(element).color;
+  };
   const bars = uPlot.paths.bars?.({ size: [0.78, 56], align: 0 });
   return {
     width,
