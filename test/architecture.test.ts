@@ -104,6 +104,7 @@ const PURE = [
   "mirror/verdict.ts",
   "mirror/reconcile/",
   "mirror/report/messages.ts",
+  "mirror/report/notable.ts",
   "notify/message.ts",
   "notify/webhooks.ts",
   "core/refusal.ts",

@@ -194,8 +194,6 @@ export interface MirrorAnswer {
   readonly keys: readonly KeyReport[];
   /** Consoles whose keys could not be listed. */
   readonly keys_problems: readonly KeysProblem[];
-  /** The last 30 days of the daemon's calendar, oldest first, without empty ones. */
-  readonly over_time: readonly MirrorDay[];
 }
 
 /** GET /api/bill?month=2026-10, of the daemon's calendar. */
@@ -209,13 +207,10 @@ export interface MonthBill {
   readonly tools: readonly UsageRow[];
   readonly models: readonly UsageRow[];
   /** Of the consoles: one for each gateway that lists rows of this month. */
-  readonly consoles: readonly MirrorDay[];
+  readonly consoles: readonly VerdictDay[];
 }
 
 export type KeysProblem = KeysAnswer["problems"][number];
-
-/** Verdicts by the day of the console row, or of the record without one. */
-export type MirrorDay = VerdictDay;
 
 /* GET /api/browsers answers BrowsersAnswer of control/browsers.ts. */
 

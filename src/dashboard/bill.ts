@@ -6,38 +6,21 @@ import type { UsageQuestions } from "./usage-api.ts";
 
 /* What the page of the bill shows: our log beside the consoles' own. */
 
-const MIRROR_DAYS = 30;
 const MAX_MIRROR_ROWS = 500;
 
 type BillDeps = Pick<DashboardDeps, "clock" | "mirror">;
 
-export async function readMirror({ mirror, clock }: BillDeps): Promise<MirrorAnswer> {
+export async function readMirror({ mirror }: BillDeps): Promise<MirrorAnswer> {
   const reports = await mirror.report();
   // Without a console there may be no mirror.db.
-  if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [], over_time: [] };
-  const [{ keys, problems }, diff, overTime] = await Promise.all([
-    mirror.keys(),
-    mirror.diff(),
-    mirror.days(lastDays(clock.now())),
-  ]);
+  if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [] };
+  const [{ keys, problems }, diff] = await Promise.all([mirror.keys(), mirror.diff()]);
   return {
     reports,
     diff: diff.slice(0, MAX_MIRROR_ROWS),
     keys,
     keys_problems: problems,
-    over_time: overTime.sort((a, b) => a.day - b.day),
   };
-}
-
-/** Of this machine's calendar, up to and including today. */
-function lastDays(now: number): { from: number; to: number }[] {
-  const today = new Date(now);
-  const midnight = (daysAgo: number) =>
-    new Date(today.getFullYear(), today.getMonth(), today.getDate() - daysAgo).getTime();
-  return Array.from({ length: MIRROR_DAYS }, (_, daysAgo) => ({
-    from: midnight(daysAgo),
-    to: midnight(daysAgo - 1),
-  }));
 }
 
 /** @param month 2026-10, by this machine's calendar. Throws an HttpError. */

@@ -1,9 +1,8 @@
 import t from "tap";
-import type { MirrorDay } from "../../src/dashboard/api.ts";
-import { differing, factsOf, sidesOf, verdictInWords } from "../../src/dashboard/page/components/compared.ts";
+import { differing, factsOf, verdictInWords } from "../../src/dashboard/page/components/compared.ts";
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
-import { daysOf, linesOfDays } from "../../src/dashboard/page/pages/bill/days.ts";
-import { billOf, headlineOf, kindPrices, standingOf } from "../../src/dashboard/page/pages/bill/state.ts";
+import { billOf, standingOf } from "../../src/dashboard/page/pages/bill/state.ts";
+import { kindPrices, shownCounts } from "../../src/mirror/report/notable.ts";
 import type {
   Alarm,
   ComparedRecord,
@@ -93,7 +92,7 @@ t.test("prices are listed by kind of token where they differ from each other", a
 
 t.test("the headline says 0 foreign only where a foreign row would have been found", (t) => {
   const foreign = (more: Partial<MirrorReport>) =>
-    headlineOf(report(more))?.find(({ name }) => name === "foreign_certain")?.count;
+    shownCounts(report(more))?.find(({ name }) => name === "foreign_certain")?.count;
   t.equal(foreign({}), 0);
   t.equal(foreign({ state: "cannot-see" }), null);
   t.equal(
@@ -101,14 +100,14 @@ t.test("the headline says 0 foreign only where a foreign row would have been fou
     2,
     "what was seen was seen",
   );
-  t.equal(headlineOf(report({ last_sync: null, rows: NO_ROWS })), null, "never read");
+  t.equal(shownCounts(report({ last_sync: null, rows: NO_ROWS })), null, "never read");
   t.same(
-    headlineOf(report({ rows: { ...NO_ROWS, total: 3, by_id: 2, pending: 1 } }))?.map(({ name }) => name),
+    shownCounts(report({ rows: { ...NO_ROWS, total: 3, by_id: 2, pending: 1 } }))?.map(({ name }) => name),
     ["by_id", "presumed", "pending", "foreign_certain"],
     "zeros that say nothing are left out",
   );
   t.same(
-    headlineOf(report({ rows: { ...NO_ROWS, total: 3, by_id: 2, foreign_suspected: 1 } }))?.map(
+    shownCounts(report({ rows: { ...NO_ROWS, total: 3, by_id: 2, foreign_suspected: 1 } }))?.map(
       ({ name }) => name,
     ),
     ["by_id", "presumed", "foreign_suspected"],
@@ -224,14 +223,6 @@ t.test("both sides are shown, without the fields that neither has", (t) => {
   t.end();
 });
 
-t.test("a missing side is not shown as zero", (t) => {
-  const foreign = sidesOf(pair(row({ input_tokens: null, billed_microdollars: null }), null), 0);
-  t.equal(foreign.ours, null);
-  t.match(foreign.theirs, { input: "?", money: "?", cache: "20", who: "…a1b2" });
-  t.equal(sidesOf(pair(null, record()), 0).theirs, null);
-  t.end();
-});
-
 t.test("verdicts are shown in either language, also those of a newer daemon", (t) => {
   const [en, zh] = [createTranslate("en"), createTranslate("zh-CN")];
   const foreign = pair(row({ verdict: "foreign", certain: true, how: null }), null, "foreign");
@@ -240,34 +231,6 @@ t.test("verdicts are shown in either language, also those of a newer daemon", (t
   t.equal(verdictInWords(pair(row(), record(), "matched"), en), "matched, by id");
   t.equal(verdictInWords(pair(null, record(), "missing"), en), "missing");
   t.equal(verdictInWords(pair(null, record(), "constructor"), en), "not compared");
-  t.end();
-});
-
-t.test("days without a verdict are shown, too, and problems come first", (t) => {
-  const now = new Date(2026, 10, 15, 12).getTime();
-  const day = (date: number, more: Partial<MirrorDay>): MirrorDay => ({
-    gateway: "main",
-    day: new Date(2026, 10, date).getTime(),
-    matched: 0,
-    differs: 0,
-    pending: 0,
-    foreign_certain: 0,
-    foreign_suspected: 0,
-    missing: 0,
-    other: 0,
-    billed_microdollars: 0,
-    foreign_microdollars: 0,
-    ...more,
-  });
-  const days = [day(14, { matched: 5, foreign_certain: 1 }), day(15, { matched: 2 })];
-  const bins = daysOf(days, now);
-  t.equal(bins.length, 30);
-  const lines = linesOfDays(days, bins);
-  const last = (name: string) => lines.find((line) => line.name === name)?.values.slice(-3);
-  t.same(last("matched"), [0, 5, 2]);
-  t.same(last("foreign_certain"), [0, 1, 0]);
-  t.equal(lines.at(-1)?.name, "foreign_certain", "on top");
-  t.equal(daysOf([day(15, {}), { ...day(1, {}), day: 5 }], now).length, 31, "a day of another calendar");
   t.end();
 });
 

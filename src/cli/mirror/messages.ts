@@ -1,7 +1,8 @@
 import { advice } from "../../core/advice.ts";
 import { dollars, exact, MINUTE_MS } from "../../core/units.ts";
 import { alarmClaim, alarmRemedy } from "../../mirror/report/messages.ts";
-import type { Alarm, ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
+import { type ShownCount, shownCounts } from "../../mirror/report/notable.ts";
+import type { Alarm, ConsoleStatus, MirrorReport, VerdictCounts } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { whenInWords } from "../tools/limit-lines.ts";
 import { indentedNote, type Note } from "../ui/messages.ts";
@@ -58,33 +59,21 @@ export function certainFirst(alarms: readonly Alarm[]): Alarm[] {
 /** 1,204 rows: 1,198 by id, 6 presumed, 0 foreign; watched since 3 Nov */
 export function headline(report: MirrorReport, now: number): string {
   const { rows, watched_since: since } = report;
-  if (report.last_sync === null && rows.total === 0) return "its rows were never read, so nothing is known";
-  const nonZero = (number: number, name: string) => (number > 0 ? [`${exact(number)} ${name}`] : []);
-  const parts = [
-    `${exact(rows.by_id)} by id`,
-    ...nonZero(rows.by_pair, "by pair"),
-    ...nonZero(rows.by_sum, "by sum"),
-    `${exact(rows.presumed)} presumed`,
-    ...nonZero(rows.differs, rows.differs === 1 ? "differs" : "differ"),
-    ...nonZero(rows.pending, "pending"),
-    foreignCount(report),
-    ...nonZero(rows.elsewhere, "elsewhere on purpose"),
-    ...nonZero(rows.before, "before"),
-    ...nonZero(rows.unwatched, "unwatched"),
-    ...nonZero(rows.companion, "companion"),
-    ...nonZero(rows.duplicate, "duplicate"),
-  ];
+  const counts = shownCounts(report);
+  if (counts === null) return "its rows were never read, so nothing is known";
+  const parts = counts.map(({ name, count }) =>
+    count === null ? "foreign not known" : `${exact(count)} ${countName(name, rows)}`,
+  );
   const watched = since === null ? "not watched yet" : `watched since ${shortDate(since, now)}`;
   return `${count(rows.total, "row")}: ${parts.join(", ")}; ${watched}`;
 }
 
-/** Not "0 foreign" if a row is suspected, or if a foreign row could not have been seen. */
-function foreignCount({ rows, state }: MirrorReport): string {
-  const { foreign_certain: certain, foreign_suspected: suspected } = rows;
-  if (certain > 0)
-    return `${exact(certain)} foreign${suspected > 0 ? `, ${exact(suspected)} suspected` : ""}`;
-  if (suspected > 0) return `${exact(suspected)} suspected foreign`;
-  return state === "cannot-see" ? "foreign not known" : "0 foreign";
+function countName(name: ShownCount["name"], rows: VerdictCounts): string {
+  if (name === "differs") return rows.differs === 1 ? "differs" : "differ";
+  if (name === "elsewhere") return "elsewhere on purpose";
+  if (name === "foreign_certain") return "foreign";
+  if (name === "foreign_suspected") return rows.foreign_certain > 0 ? "suspected" : "suspected foreign";
+  return name.replace("_", " ");
 }
 
 /** sub2api (detected) */

@@ -1,6 +1,7 @@
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, dollars, duration, exact, exactDollars } from "../../core/units.ts";
+import { isFarAbove, isOtherPrice, isSkewed, kindPrices, roundedUse } from "../../mirror/report/notable.ts";
 import {
   type ElsewhereUse,
   type MirrorReport,
@@ -39,14 +40,6 @@ export async function report(options: { json?: boolean }): Promise<void> {
   if (reports.some(({ alarms }) => alarms.some(({ certain }) => certain))) setExitCode(EXIT.failed);
 }
 
-/** A smaller difference between two machines' clocks is normal. */
-const MIN_SKEW_SHOWN_MS = 5000;
-/** Both sides round their prices, so a smaller difference is none. */
-const MAX_ROUNDING = 0.01;
-/** A day is unusual from this many times the usual number of requests, and from this many requests on. */
-const UNUSUAL_FACTOR = 3;
-const MIN_UNUSUAL = 10;
-
 /** Alarms first, then each gateway. */
 export function formatMirror(reports: readonly MirrorReport[], now: number, width: number): string {
   const alarms = certainFirst(reports.flatMap((report) => report.alarms)).map((alarm) =>
@@ -83,8 +76,7 @@ function formatLag(report: MirrorReport, now: number): string {
     formatLastSync({ last_sync: report.last_sync }, now),
     newest === null ? "no row seen yet" : `newest row ${ago(now - newest)} old`,
   ];
-  if (skew !== null && Math.abs(skew) >= MIN_SKEW_SHOWN_MS)
-    parts.push(`its clock is ${duration(Math.abs(skew))} ${skew > 0 ? "ahead" : "behind"}`);
+  if (isSkewed(skew)) parts.push(`its clock is ${duration(Math.abs(skew))} ${skew > 0 ? "ahead" : "behind"}`);
   return parts.join(", ");
 }
 
@@ -151,24 +143,19 @@ function priceLines(line: ModelFactor, width: number): string[] {
   if (explanation === undefined) return lines;
   const isExplained = explanation.unexplained_microdollars === 0;
   if (!isExplained) lines.push(note(formatUnexplained(explanation)));
-  if (!isExplained || hasKindPrices(explanation)) lines.push(...exampleLines(explanation, width));
+  if (!isExplained || kindPrices(line).length > 0) lines.push(...exampleLines(explanation, width));
   return lines;
 }
 
-/** Whether the kinds of tokens have different factors. */
-function hasKindPrices({ factors }: PriceExplanation): boolean {
-  return new Set(Object.values(factors ?? {})).size > 1;
-}
-
 /** ×1.2, or for each kind of token: input ×1, output ×0.5; null: it is the list price, or not known. */
-function formatPrice({ factor, explanation }: ModelFactor): string | null {
-  const kinds = Object.entries(explanation?.factors ?? {});
-  if (explanation !== undefined && hasKindPrices(explanation))
+function formatPrice(line: ModelFactor): string | null {
+  const kinds = kindPrices(line);
+  if (kinds.length > 0)
     return kinds.map(([kind, one]) => `${kind.replace("_", " ")} ${formatFactor(one)}`).join(", ");
-  const [first] = kinds;
   // The factor of all rows is rounded. One that explains the latest rows is not.
-  if (first !== undefined) return first[1] === 1 ? null : formatFactor(first[1]);
-  return factor === null || Math.abs(factor - 1) <= MAX_ROUNDING ? null : formatFactor(factor);
+  const [exactFactor] = Object.values(line.explanation?.factors ?? {});
+  if (exactFactor !== undefined) return exactFactor === 1 ? null : formatFactor(exactFactor);
+  return isOtherPrice(line.factor) ? formatFactor(line.factor) : null;
 }
 
 function formatExplained({ factor_rows: rows, explanation }: ModelFactor): string {
@@ -220,12 +207,10 @@ function balanceLines({ account }: MirrorReport): string[] {
 }
 
 function formatElsewhere(use: ElsewhereUse): string {
-  const { day, usual } = use;
-  const above = day >= MIN_UNUSUAL && day > usual * UNUSUAL_FACTOR ? ": FAR ABOVE ITS USUAL LEVEL" : "";
-  const perDay = usual < MIN_UNUSUAL ? Math.round(usual * 10) / 10 : Math.round(usual);
+  const above = isFarAbove(use) ? ": FAR ABOVE ITS USUAL LEVEL" : "";
   return (
-    `${use.tool}, key ${use.key}, elsewhere on purpose: ${count(day, "request")}, ${dollars(use.day_microdollars)} ` +
-    `in the last day; usually ${exact(perDay)} a day, ${dollars(use.usual_microdollars)}${above}`
+    `${use.tool}, key ${use.key}, elsewhere on purpose: ${count(use.day, "request")}, ${dollars(use.day_microdollars)} ` +
+    `in the last day; usually ${exact(roundedUse(use.usual))} a day, ${dollars(use.usual_microdollars)}${above}`
   );
 }
 

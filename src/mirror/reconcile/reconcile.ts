@@ -187,13 +187,22 @@ function tokenDifferences({ tokens, exact: isExact, upgraded }: OurRequest, main
 const SAME_MICRODOLLARS = 2;
 const SAME_SHARE = 0.001;
 
+/** What its own list price and multiplier come to, where something else was billed; null: it fits, or is not known. */
+export function otherwiseDue(row: Price): number | null {
+  const { list_microdollars: list, multiplier, billed_microdollars: billed } = row;
+  if (list === null || multiplier === null || billed === null || row.kind !== "use") return null;
+  const due = list * multiplier;
+  return Math.abs(due - billed) <= Math.max(SAME_MICRODOLLARS, due * SAME_SHARE) ? null : due;
+}
+
+type Price = Pick<TheirRow, "kind" | "list_microdollars" | "multiplier" | "billed_microdollars">;
+
 function moneyDifferences(row: TheirRow): string[] {
   const { list_microdollars: list, multiplier, billed_microdollars: billed } = row;
-  if (list === null || multiplier === null || billed === null || row.kind !== "use") return [];
-  const due = list * multiplier;
-  if (Math.abs(due - billed) <= Math.max(SAME_MICRODOLLARS, due * SAME_SHARE)) return [];
+  const due = otherwiseDue(row);
+  if (due === null) return [];
   return [
-    `list price ${exactDollars(list)} × ${multiplier} is ${exactDollars(due)}, and ${exactDollars(billed)} was billed`,
+    `list price ${exactDollars(list ?? 0)} × ${multiplier} is ${exactDollars(due)}, and ${exactDollars(billed ?? 0)} was billed`,
   ];
 }
 

@@ -5,8 +5,6 @@ export interface Line {
   readonly values: readonly number[];
   /** How many requests each value lacks, because their cost is unknown. */
   readonly unknown?: readonly number[];
-  /** The CSS variable of its color, where all lines have one and stay in their order. */
-  readonly paint?: string;
   /** How many names were added up in it. Without it, it is about one. */
   readonly folded?: number;
 }
@@ -14,6 +12,7 @@ export interface Line {
 /** One color of the bars. */
 export interface Layer extends Line {
   readonly total: number;
+  /** The CSS variable of its color. */
   readonly paint: string;
 }
 
@@ -25,7 +24,6 @@ export const OTHER = `--series-${MAX_COLORS}`;
 /** The largest is first, at the bottom of the bars. What does not fit is added up in one layer. */
 export function layersOf(lines: readonly Line[]): Layer[] {
   const sized = lines.map((line) => ({ ...line, total: sum(line.values) })).filter(({ total }) => total > 0);
-  if (sized.every(isPainted)) return sized;
   const named = sized.filter(({ folded }) => folded === undefined).sort((a, b) => b.total - a.total);
   const shown = sized.length <= MAX_COLORS ? named : named.slice(0, MAX_COLORS - 1);
   const rest = sized.filter((line) => !shown.includes(line));
@@ -33,10 +31,6 @@ export function layersOf(lines: readonly Line[]): Layer[] {
   const layers = shown.map((line, at): Layer => ({ ...line, paint: paints[at] ?? OTHER }));
   const folded = sum(rest.map((line) => line.folded ?? 1));
   return folded === 0 ? layers : [...layers, { ...added(rest), paint: OTHER, folded }];
-}
-
-function isPainted<Some extends Line>(line: Some): line is Some & { readonly paint: string } {
-  return line.paint !== undefined;
 }
 
 /** Chosen by the name itself, so that it keeps its color while filters change, unless a larger one has taken it. */
@@ -65,17 +59,13 @@ export function added(lines: readonly Line[]): Line & { readonly total: number }
   return { name: null, values, unknown: each((line, bar) => line.unknown?.[bar]), total: sum(values) };
 }
 
-/**
- * For each layer the height of its top, with all layers below it; null: it has nothing in that bar.
- * @param least the share of the tallest bar that every part is drawn with at least, so that one among hundreds is seen
- */
-export function topsOf(layers: readonly Line[], least: number): (number | null)[][] {
-  const floor = Math.max(0, ...added(layers).values) * least;
+/** For each layer the height of its top, with all layers below it; null: it has nothing in that bar. */
+export function topsOf(layers: readonly Line[]): (number | null)[][] {
   const below: number[] = [];
   return layers.map(({ values }) =>
     values.map((value, bar) => {
       if (value <= 0) return null;
-      const top = (below[bar] ?? 0) + Math.max(value, floor);
+      const top = (below[bar] ?? 0) + value;
       below[bar] = top;
       return top;
     }),
@@ -85,16 +75,6 @@ export function topsOf(layers: readonly Line[], least: number): (number | null)[
 export function sum(values: readonly number[]): number {
   return values.reduce((all, value) => all + value, 0);
 }
-
-/** Which bars get a label below the axis, so that they do not touch: every one, or every second, or so. */
-export function labeled(count: number, width: number, each: number): number[] {
-  const room = Math.max(1, Math.floor(width / each));
-  const step = STEPS.find((one) => Math.ceil(count / one) <= room) ?? Math.ceil(count / room);
-  return Array.from({ length: Math.ceil(count / step) }, (_, at) => at * step);
-}
-
-/** What divides hours, weeks and years without a rest. */
-const STEPS = [1, 2, 3, 4, 6, 7, 12, 14, 24, 28, 48, 84, 168];
 
 /** What a bar is called: below the axis, and where there is room to say it all. */
 export interface BarNames {

@@ -3,16 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import uPlot from "uplot";
 import type { Bin } from "../../api.ts";
 import { useFrame, useResize } from "../frame.tsx";
-import {
-  added,
-  type BarNames,
-  barNames,
-  type Layer,
-  type Line,
-  labeled,
-  layersOf,
-  topsOf,
-} from "./chart-layers.ts";
+import { added, type BarNames, barNames, type Layer, type Line, layersOf, topsOf } from "./chart-layers.ts";
 import { Fold, type Pair, Pairs } from "./panel.tsx";
 import { column, numberColumn, Table } from "./table.tsx";
 
@@ -28,8 +19,6 @@ export interface ChartProps {
   readonly nameOf: (name: string | null) => string;
   /** `unknown`: how many requests the value lacks. */
   readonly amount: (value: number, unknown?: number) => string;
-  /** No part is drawn lower than this share of the tallest bar. */
-  readonly least?: number;
   readonly hasLegend?: boolean;
   /** The number of a bar; null: none is chosen. */
   readonly chosen?: number | null;
@@ -211,7 +200,7 @@ function isSome({ values, unknown }: Line, bar: number): boolean {
 
 /** Draws again when the data, the theme or the width changes. */
 function useDrawing(canvas: { readonly current: HTMLDivElement | null }, drawn: Drawn): Place | null {
-  const { layers, names, amount, least = 0, bins } = drawn;
+  const { layers, names, amount, bins } = drawn;
   const theme = useSystemTheme();
   const [width, setWidth] = useState(0);
   const [place, setPlace] = useState<Place | null>(null);
@@ -224,9 +213,9 @@ function useDrawing(canvas: { readonly current: HTMLDivElement | null }, drawn: 
     const options = { ...optionsFor(drawn, element), hooks: { ready: [onReady] } };
     const bars = bins.map((_, bar) => bar);
     // The top layer is drawn first. Each following one covers it except for its end.
-    const plot = new uPlot(options, [bars, ...topsOf(layers, least).toReversed()], element);
+    const plot = new uPlot(options, [bars, ...topsOf(layers).toReversed()], element);
     return () => plot.destroy();
-  }, [canvas, layers, names, amount, least, width, theme]);
+  }, [canvas, layers, names, amount, width, theme]);
   return place;
 }
 
@@ -242,7 +231,7 @@ function useSystemTheme(): boolean {
   return isDark;
 }
 
-/** Room for a label below the axis, and for the numbers beside it. */
+/** Room for a label of a bar below the axis, and for the numbers beside it. */
 const LABEL_PX = 58;
 const SCALE_PX = 62;
 const FONT = "12px system-ui, sans-serif";
@@ -276,7 +265,8 @@ function optionsFor({ bins, layers, names, amount }: Drawn, element: HTMLElement
         gap: 6,
         grid: { show: false },
         ticks: { show: false },
-        splits: () => labeled(bins.length, width - SCALE_PX, LABEL_PX),
+        space: LABEL_PX,
+        incrs: [1, 2, 6, 7, 12, 14, 24, 28, 48, 84, 168],
         values: (_plot, at) => at.map(names.tick),
       },
       {

@@ -1,6 +1,7 @@
-import { costInWords, dayName, dollars, duration, exact } from "../../../core/units.ts";
+import { dollars, duration, exact } from "../../../core/units.ts";
+import { otherwiseDue } from "../../../mirror/reconcile/reconcile.ts";
 import type { ComparedRecord, ComparedRow } from "../../../mirror/report/shape.ts";
-import { clockInWords, dayOfYear, momentInWords } from "../format.ts";
+import { momentInWords } from "../format.ts";
 import { findMessage, type Language, type MessageId, type Translate } from "../messages/messages.ts";
 
 /* One request as our log and as the console have it. */
@@ -64,19 +65,11 @@ export function factorInWords(value: number): string {
   return `×${Number(value.toPrecision(4))}`;
 }
 
-/** Money that rounding explains, as the mirror has it. */
-const SAME_MICRODOLLARS = 2;
-const SAME_SHARE = 0.001;
-
 /** The cells that differ. A price of the operator's own is no difference, nor is a number that was estimated here. */
 export function differing({ row, record }: ComparedRow): ReadonlySet<FactName> {
   const marks = new Set<FactName>();
   if (row === null || row.kind !== "use") return marks;
-  const { list_microdollars: list, multiplier, billed_microdollars: billed } = row;
-  if (list !== null && multiplier !== null && billed !== null) {
-    const due = list * multiplier;
-    if (Math.abs(due - billed) > Math.max(SAME_MICRODOLLARS, due * SAME_SHARE)) marks.add("billed");
-  }
+  if (otherwiseDue(row) !== null) marks.add("billed");
   if (record === null || record.tokens_from !== "reported") return marks;
   const compare = (name: FactName, ours: number | null, theirs: number | null) => {
     if (ours !== null && theirs !== null && ours !== theirs) marks.add(name);
@@ -110,47 +103,4 @@ function howInWords(row: ComparedRow["row"], t: Translate): string | null {
   if (row === null) return null;
   if (row.verdict === "foreign") return t(row.certain ? "mirror.how.certain" : "mirror.how.suspected");
   return row.how === null ? null : t(`mirror.how.${row.how}`);
-}
-
-/** What one side says, where there is room for little. */
-export type Side = Readonly<
-  Record<"time" | "who" | "model" | "input" | "cache" | "output" | "money", string>
->;
-
-interface Sides {
-  /** null: this side knows nothing of it. */
-  readonly ours: Side | null;
-  readonly theirs: Side | null;
-}
-
-export function sidesOf({ row, record }: ComparedRow, now: number): Sides {
-  const who = row?.key ?? row?.key_ref ?? null;
-  return {
-    ours:
-      record === null
-        ? null
-        : sideOf(record, record.ended_at ?? record.started_at, record.tool, record.cost_microdollars, now),
-    theirs: row === null ? null : sideOf(row, row.at, who, row.billed_microdollars, now),
-  };
-}
-
-function sideOf(
-  said: Input & Pick<ComparedRecord, "model" | "output_tokens">,
-  at: number,
-  who: string | null,
-  microdollars: number | null,
-  now: number,
-): Side {
-  const { cache_read_tokens: read, cache_write_tokens: written } = said;
-  // Unknown is not zero.
-  const tokens = (count: number | null) => (count === null ? "?" : exact(count));
-  return {
-    time: dayName(at) === dayName(now) ? clockInWords(at) : `${dayOfYear(at)} ${clockInWords(at)}`,
-    who: who ?? "–",
-    model: said.model ?? "–",
-    input: tokens(said.input_tokens),
-    cache: tokens(read === null && written === null ? null : (read ?? 0) + (written ?? 0)),
-    output: tokens(said.output_tokens),
-    money: costInWords(microdollars),
-  };
 }

@@ -1,15 +1,9 @@
-import { useMemo } from "preact/hooks";
 import { dollars, exact } from "../../../core/units.ts";
 import type { MirrorReport } from "../../../mirror/report/shape.ts";
-import type { MirrorDay } from "../../api.ts";
 import { Answered, useAnswer } from "../answer.tsx";
-import { Chart } from "../components/chart.tsx";
-import { Panel } from "../components/panel.tsx";
 import { Text } from "../components/text.tsx";
 import { type PageProps, useFrame, useTime } from "../frame.tsx";
-import { findMessage } from "../messages/messages.ts";
 import { ConsoleKeys, ConsolePanel } from "./bill/console.tsx";
-import { daysOf, linesOfDays } from "./bill/days.ts";
 import { RowsToCheck } from "./bill/diff.tsx";
 import { CostPanel, MonthPanel } from "./bill/money.tsx";
 import { billOf, standingOf } from "./bill/state.ts";
@@ -29,15 +23,14 @@ export function BillPage({ state, query, setQuery }: PageProps) {
     <>
       <h1>{t("bill.title")}</h1>
       <Answered asked={asked}>
-        {({ reports, diff, over_time, keys, keys_problems }) =>
+        {({ reports, diff, keys, keys_problems }) =>
           reports.length === 0 ? (
             <NoConsole isConfigured={consoles.length > 0} />
           ) : (
             <>
               <BillSentence reports={reports} />
-              <RowsToCheck rows={diff} blind={!reports.every(isSeen)} now={now} />
+              <RowsToCheck rows={diff} blind={!reports.every(isSeen)} />
               <CostPanel reports={reports} />
-              <VerdictsByDay days={over_time} reports={reports} />
               {reports.map((report) => (
                 <ConsolePanel key={report.gateway} report={report} now={now} />
               ))}
@@ -112,47 +105,5 @@ function NoConsole({ isConfigured }: { readonly isConfigured: boolean }) {
         <Text id="bill.none.then" />
       </p>
     </section>
-  );
-}
-
-/** Of the chart's height: a foreign row must not vanish beside hundreds that matched. */
-const LEAST = 0.025;
-
-interface TimeProps {
-  readonly days: readonly MirrorDay[];
-  readonly reports: readonly MirrorReport[];
-}
-
-/** How comparing came out, day by day. */
-function VerdictsByDay({ days, reports }: TimeProps) {
-  const { t } = useFrame();
-  return (
-    <Panel name="bill-time" title={t("bill.time")}>
-      {reports.map(({ gateway }) => (
-        <div key={gateway} class="body stack">
-          {reports.length > 1 ? <h3>{gateway}</h3> : null}
-          <GatewayTime days={days.filter((day) => day.gateway === gateway)} />
-        </div>
-      ))}
-    </Panel>
-  );
-}
-
-function GatewayTime({ days }: { readonly days: readonly MirrorDay[] }) {
-  const { t, clock } = useFrame();
-  const bins = useMemo(() => daysOf(days, clock()), [days, clock]);
-  const lines = useMemo(() => linesOfDays(days, bins), [days, bins]);
-  if (days.length === 0) return <p class="muted">{t("bill.time.empty")}</p>;
-  return (
-    <Chart
-      label={t("bill.time.label")}
-      bins={bins}
-      bin="day"
-      lines={lines}
-      nameOf={(name) => t(findMessage(`bill.day.${name}`) ?? "bill.day.other")}
-      amount={exact}
-      least={LEAST}
-      hasLegend
-    />
   );
 }

@@ -1,5 +1,6 @@
 import { dayName, dollars, exact } from "../../../../core/units.ts";
 import { consoleFigures } from "../../../../limits/format.ts";
+import { isFarAbove, isSkewed, roundedUse, shownCounts } from "../../../../mirror/report/notable.ts";
 import type { KeyReport, MirrorReport } from "../../../../mirror/report/shape.ts";
 import type { KeysProblem } from "../../../api.ts";
 import { ActionButton } from "../../components/action-dialog.tsx";
@@ -10,7 +11,7 @@ import { NextStep } from "../../components/text.tsx";
 import { agoInWords, spanInWords, timeInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
-import { headlineOf, isFarAbove, isSkewed, standingOf } from "./state.ts";
+import { standingOf } from "./state.ts";
 
 interface ConsoleProps {
   readonly report: MirrorReport;
@@ -54,7 +55,7 @@ function kindInWords({ kind, detected }: MirrorReport, t: Translate): string {
 
 /** 1,204 rows: 1,198 by id, 6 presumed, 0 foreign. Watched since 2026-11-03. */
 function headlineInWords(report: MirrorReport, t: Translate): string {
-  const parts = headlineOf(report);
+  const parts = shownCounts(report);
   if (parts === null) return t("bill.unread");
   const words = parts.map(({ name, count }) =>
     count === null ? t("bill.part.blind") : t(`bill.part.${name}`, { n: exact(count) }),
@@ -139,7 +140,7 @@ function Elsewhere({ report }: { readonly report: MirrorReport }) {
               key: use.key,
               n: exact(use.day),
               money: dollars(use.day_microdollars),
-              usual: exact(use.usual < 10 ? Math.round(use.usual * 10) / 10 : Math.round(use.usual)),
+              usual: exact(roundedUse(use.usual)),
               usualMoney: dollars(Math.round(use.usual_microdollars)),
             })}
             {isFarAbove(use) ? <strong> {t("bill.elsewhere.far")}</strong> : null}

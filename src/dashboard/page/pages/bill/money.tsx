@@ -1,4 +1,5 @@
 import { costInWords, dayName, dollars, exact } from "../../../../core/units.ts";
+import { isOtherPrice, kindPrices } from "../../../../mirror/report/notable.ts";
 import type { MirrorReport, ModelFactor, ToolMoney } from "../../../../mirror/report/shape.ts";
 import { short } from "../../../../usage/reports/format.ts";
 import type { MonthBill, UsageRow } from "../../../api.ts";
@@ -10,7 +11,6 @@ import { Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
 import { costOfSums } from "../usage/words.ts";
-import { isOtherPrice, kindPrices } from "./state.ts";
 
 type Of<T> = T & { readonly gateway: string };
 
@@ -39,11 +39,11 @@ function gatewayColumn(t: Translate): Column<{ readonly gateway: string }> {
 function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; readonly several: boolean }) {
   const { t } = useFrame();
   const foreign: Column<Of<ToolMoney>>[] = [
-    numberColumn(t("bill.day.foreign_certain"), (tool) => <Foreign count={tool.foreign} />),
+    numberColumn(t("bill.money.foreign_certain"), (tool) => <Foreign count={tool.foreign} />),
     numberColumn(t("bill.foreign.money"), (tool) => orNone(tool.foreign_microdollars)),
   ];
   const suspected: Column<Of<ToolMoney>>[] = [
-    numberColumn(t("bill.day.foreign_suspected"), (tool) => <Foreign count={tool.suspected} />),
+    numberColumn(t("bill.money.foreign_suspected"), (tool) => <Foreign count={tool.suspected} />),
     numberColumn(t("bill.suspected.money"), (tool) => orNone(tool.suspected_microdollars)),
   ];
   const columns: Column<Of<ToolMoney>>[] = [

@@ -1,4 +1,4 @@
-import type { MirrorReport, ModelFactor, TokenKind, VerdictCounts } from "../../../../mirror/report/shape.ts";
+import type { MirrorReport } from "../../../../mirror/report/shape.ts";
 
 /**
  * The state of a console, the worst first. blind: whether a key is used elsewhere cannot be seen. stale: it was seen once,
@@ -46,67 +46,4 @@ export function billOf(reports: readonly MirrorReport[]): Bill {
     theirs: sum(money.map((tool) => tool.theirs_microdollars ?? 0)),
     isKnown: money.length > 0,
   };
-}
-
-export type CountName = Exclude<keyof VerdictCounts, "total">;
-
-export interface HeadlinePart {
-  readonly name: CountName;
-  /** null: not known, because a foreign row could not have been seen. */
-  readonly count: number | null;
-}
-
-const ALWAYS: readonly CountName[] = ["by_id", "presumed"];
-const ORDER: readonly CountName[] = [
-  "by_id",
-  "by_pair",
-  "by_sum",
-  "presumed",
-  "differs",
-  "pending",
-  "foreign_certain",
-  "foreign_suspected",
-  "elsewhere",
-  "before",
-  "unwatched",
-  "companion",
-  "duplicate",
-];
-
-/** The counts in the first line of `keybearer mirror`; null: nothing was read, so nothing is known. */
-export function headlineOf(report: MirrorReport): readonly HeadlinePart[] | null {
-  const { rows, state } = report;
-  if (report.last_sync === null && rows.total === 0) return null;
-  // Never "0 foreign" beside a suspicion.
-  const isShown = (name: CountName) =>
-    ALWAYS.includes(name) || rows[name] > 0 || (name === "foreign_certain" && rows.foreign_suspected === 0);
-  return ORDER.filter(isShown).map((name) => {
-    const blind = name === "foreign_certain" && rows[name] === 0 && state === "cannot-see";
-    return { name, count: blind ? null : rows[name] };
-  });
-}
-
-/** What differs in price is worth a word when it is more than rounding. */
-const SAME_FACTOR = 0.01;
-
-export function isOtherPrice(factor: number | null): factor is number {
-  return factor !== null && Math.abs(factor - 1) > SAME_FACTOR;
-}
-
-/** The operator's price of each kind of token; none: all kinds have one factor, or it is not known. */
-export function kindPrices({ explanation }: ModelFactor): readonly [TokenKind, number][] {
-  const kinds = Object.entries(explanation?.factors ?? {}) as [TokenKind, number][];
-  return new Set(kinds.map(([, factor]) => factor)).size > 1 ? kinds : [];
-}
-
-/** The clocks of two machines are never the same; beyond this it is worth a word. */
-const SKEW_WORTH_A_WORD_MS = 5000;
-
-export function isSkewed(skew: number | null): skew is number {
-  return skew !== null && Math.abs(skew) >= SKEW_WORTH_A_WORD_MS;
-}
-
-/** More than this many times the usual, and at least this many requests, is not just a busy day. */
-export function isFarAbove({ day, usual }: { readonly day: number; readonly usual: number }): boolean {
-  return day >= 10 && day > usual * 3;
 }

@@ -1,0 +1,73 @@
+import type { ElsewhereUse, MirrorReport, ModelFactor, TokenKind, VerdictCounts } from "./shape.ts";
+
+/* What of a report is worth a word. The commands and the dashboard say it in words of their own. */
+
+type CountName = Exclude<keyof VerdictCounts, "total">;
+
+export interface ShownCount {
+  readonly name: CountName;
+  /** null: not known, because a foreign row could not have been seen. */
+  readonly count: number | null;
+}
+
+const ALWAYS: readonly CountName[] = ["by_id", "presumed"];
+const ORDER: readonly CountName[] = [
+  "by_id",
+  "by_pair",
+  "by_sum",
+  "presumed",
+  "differs",
+  "pending",
+  "foreign_certain",
+  "foreign_suspected",
+  "elsewhere",
+  "before",
+  "unwatched",
+  "companion",
+  "duplicate",
+];
+
+/** The counts of the first line of a gateway; null: nothing was read, so nothing is known. */
+export function shownCounts({ rows, state, last_sync }: MirrorReport): readonly ShownCount[] | null {
+  if (last_sync === null && rows.total === 0) return null;
+  // Never "0 foreign" beside a suspicion.
+  const isShown = (name: CountName) =>
+    ALWAYS.includes(name) || rows[name] > 0 || (name === "foreign_certain" && rows.foreign_suspected === 0);
+  return ORDER.filter(isShown).map((name) => {
+    const isBlind = name === "foreign_certain" && rows[name] === 0 && state === "cannot-see";
+    return { name, count: isBlind ? null : rows[name] };
+  });
+}
+
+/** A smaller difference between two machines' clocks is normal. */
+const MIN_SKEW_MS = 5000;
+
+export function isSkewed(skew: number | null): skew is number {
+  return skew !== null && Math.abs(skew) >= MIN_SKEW_MS;
+}
+
+/** Both sides round their prices, so a smaller difference is none. */
+const MAX_ROUNDING = 0.01;
+
+export function isOtherPrice(factor: number | null): factor is number {
+  return factor !== null && Math.abs(factor - 1) > MAX_ROUNDING;
+}
+
+/** The operator's price of each kind of token; none: all kinds have one factor, or it is not known. */
+export function kindPrices({ explanation }: ModelFactor): readonly [TokenKind, number][] {
+  const kinds = Object.entries(explanation?.factors ?? {}) as [TokenKind, number][];
+  return new Set(kinds.map(([, factor]) => factor)).size > 1 ? kinds : [];
+}
+
+/** A day is unusual from this many times the usual number of requests, and from this many requests on. */
+const UNUSUAL_FACTOR = 3;
+const MIN_UNUSUAL = 10;
+
+export function isFarAbove({ day, usual }: Pick<ElsewhereUse, "day" | "usual">): boolean {
+  return day >= MIN_UNUSUAL && day > usual * UNUSUAL_FACTOR;
+}
+
+/** Requests a day: a small number with a digit after the point. */
+export function roundedUse(usual: number): number {
+  return usual < MIN_UNUSUAL ? Math.round(usual * 10) / 10 : Math.round(usual);
+}
