@@ -64,7 +64,9 @@ export function CardsLine({ now }: { readonly now: Now }) {
   if (first === undefined) return null;
   return (
     <section class="box card row cards-line" data-kind={first.kind} aria-label={t("card.region")}>
-      <p role="alert">{cards.map(({ title }) => title).join(" · ")}</p>
+      <p role="alert">
+        <strong>{cards.map(({ title }) => title).join(" · ")}</strong>
+      </p>
       <a href={hrefOf("overview")}>{t("card.more")}</a>
     </section>
   );
