@@ -24,7 +24,7 @@ import { call, type Plan, type PlanDeps, type Planned, type Planners } from "./p
 
 /* Actions that edit config.yaml. A plan writes exactly the text whose difference the person saw. */
 
-export const CONFIG_ACTIONS: Planners<"set" | "enable" | "disable" | "token" | "revoke" | "create"> = {
+export const CONFIG_ACTIONS = {
   async set(deps, { tool, settings }) {
     const texts = Object.entries(settings).map(([name, value]) => `${name}=${value}`);
     const assignments = texts.map((text) => {
@@ -110,7 +110,7 @@ export const CONFIG_ACTIONS: Planners<"set" | "enable" | "disable" | "token" | "
       },
     };
   },
-};
+} satisfies Partial<Planners>;
 
 async function planSwitch(deps: PlanDeps, tool: string, enabled: boolean): Promise<Planned> {
   const edit = await prepare(deps, (text) => setEnabled(text, tool, enabled));

@@ -10,19 +10,7 @@ import { call, DONE, type Done, type PlanDeps, type Planners } from "./plan.ts";
 
 /* Actions that leave config.yaml as it is. The daemon does them as it does for the command. */
 
-export const DAEMON_ACTIONS: Planners<
-  | "give"
-  | "take-back"
-  | "rotate"
-  | "stop-session"
-  | "allow-session"
-  | "give-session"
-  | "acknowledge"
-  | "sync"
-  | "trust"
-  | "remember-browser"
-  | "revoke-browser"
-> = {
+export const DAEMON_ACTIONS = {
   give: (deps, { tool, limit, amount }) => ({
     what: `give ${tool} ${amountInWords(limit, amount)} more`,
     undo: advice.takeBackLift(tool),
@@ -143,7 +131,7 @@ export const DAEMON_ACTIONS: Planners<
     what: `revoke the remembered browser ${name}`,
     run: () => done(deps, "POST /revokebrowser/:name", name, {}),
   }),
-};
+} satisfies Partial<Planners>;
 
 function setStopped(
   deps: PlanDeps,

@@ -1,11 +1,11 @@
 import { actionChange } from "../../control/reach.ts";
 import { HttpError } from "../../core/errors.ts";
-import type { Action, ActionKind } from "./action.ts";
+import type { Action } from "./action.ts";
 import { CONFIG_ACTIONS } from "./config-actions.ts";
 import { DAEMON_ACTIONS } from "./daemon-actions.ts";
 import type { Plan, PlanDeps, Planned, Planners } from "./plan.ts";
 
-const PLANNERS: Planners<ActionKind> = { ...CONFIG_ACTIONS, ...DAEMON_ACTIONS };
+const PLANNERS: Planners = { ...CONFIG_ACTIONS, ...DAEMON_ACTIONS };
 
 /** Throws an HttpError if it cannot be done. */
 export async function planAction(deps: PlanDeps, action: Action): Promise<Plan> {

@@ -31,9 +31,9 @@ export const DONE: Done = { note: null, token: null };
 /** What an action does not say: the table says its change, it leaves config.yaml as it is, and nothing undoes it. */
 export type Planned = Pick<Plan, "what" | "run"> & Partial<Plan>;
 
-/** How each of these kinds is planned. Throws an HttpError if it cannot be done. */
-export type Planners<Kind extends ActionKind> = {
-  readonly [Each in Kind]: (deps: PlanDeps, action: ActionOf<Each>) => Planned | Promise<Planned>;
+/** How each kind is planned. Throws an HttpError if it cannot be done. */
+export type Planners = {
+  readonly [Kind in ActionKind]: (deps: PlanDeps, action: ActionOf<Kind>) => Planned | Promise<Planned>;
 };
 
 export interface PlanDeps extends Pick<DashboardDeps, "paths" | "env" | "clock" | "isSandbox"> {
