@@ -7,7 +7,7 @@ import type { ShownRecord } from "../../src/dashboard/api.ts";
 import { spanInWords, whenInWords } from "../../src/dashboard/page/format.ts";
 import { fullnessOf, limitName } from "../../src/dashboard/page/limits.ts";
 import { type Client, Failed } from "../../src/dashboard/page/live/client.ts";
-import { createEventReader, Live } from "../../src/dashboard/page/live/live.ts";
+import { Live } from "../../src/dashboard/page/live/live.ts";
 import { codeOf, createSession } from "../../src/dashboard/page/live/session.ts";
 import { EN } from "../../src/dashboard/page/messages/en.ts";
 import {
@@ -159,20 +159,6 @@ t.test("the fragment of the address selects the page", (t) => {
   t.end();
 });
 
-t.test("an event stream can be cut anywhere", (t) => {
-  const text = ': hello\r\nevent: now\ndata: {"a":1}\n\ndata: x\r\ndata: y\r\n\r\nevent: empty\n\n';
-  const whole = [
-    { event: "now", data: '{"a":1}' },
-    { event: "message", data: "x\ny" },
-  ];
-  for (let cut = 0; cut <= text.length; cut++) {
-    const read = createEventReader();
-    t.same([...read(text.slice(0, cut)), ...read(text.slice(cut))], whole, `cut at ${cut}`);
-  }
-  t.same(createEventReader()("data: half"), [], "an incomplete event is not reported");
-  t.end();
-});
-
 function storage(): Store {
   const held = new Map<string, string>();
   return {
@@ -198,6 +184,20 @@ function portOf(
 
 const saying = (text: string) => async () => new Blob([text]).stream() as ReadableStream<Uint8Array>;
 const NOW_EVENT = 'event: now\ndata: {"at":1}\n\n';
+
+t.test("an event that comes in pieces is read whole", async (t) => {
+  const session = createSession(storage);
+  const bytes = new TextEncoder().encode(`${NOW_EVENT}event: record\ndata: {"id":"ré"}\n\nevent: rec`);
+  const pieces = async () => ReadableStream.from([...bytes].map((byte) => Uint8Array.of(byte)));
+  const live = new Live({ client: portOf([pieces]), session, now: Date.now });
+  const ids: string[] = [];
+  live.onRecord(({ id }) => ids.push(id));
+  await live.open("good");
+  await until("the record came", () => ids.length > 0);
+  t.same(ids, ["ré"]);
+  t.match(live.state(), { now: { at: 1 } });
+  live.sessionOver();
+});
 
 t.test("a browser without storage still holds a session", (t) => {
   const session = createSession(() => {

@@ -1,10 +1,12 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ActionDialog, type ActionDialogProps } from "./components/action-dialog.tsx";
+import type { Action } from "../actions/action.ts";
+import { ActionDialog } from "./components/action-dialog.tsx";
 import { CardsLine } from "./components/cards.tsx";
 import { Footer, Header } from "./components/header-footer.tsx";
 import { LinkNotice } from "./components/link-notice.tsx";
 import { Shortcuts } from "./components/shortcuts.tsx";
-import { type Frame, FrameContext, type PageProps, type Parts } from "./frame.tsx";
+import type { ActionForm } from "./form.ts";
+import { FrameContext, type PageProps, type Parts } from "./frame.tsx";
 import type { LiveState } from "./live/live.ts";
 import type { Translate } from "./messages/messages.ts";
 import { BillPage } from "./pages/bill.tsx";
@@ -25,7 +27,7 @@ const PAGE_OF = {
 export function App({ parts }: { readonly parts: Parts }) {
   const state = useLiveState(parts);
   const [route, setRoute] = useState<Route>(() => routeOf(location.hash));
-  const [opened, setOpened] = useState<Omit<ActionDialogProps, "onClose"> | null>(null);
+  const [opened, setOpened] = useState<Action | ActionForm | null>(null);
   const main = useRef<HTMLElement>(null);
   useEffect(() => {
     const read = () => setRoute(routeOf(location.hash));
@@ -39,14 +41,12 @@ export function App({ parts }: { readonly parts: Parts }) {
     else history.pushState(null, "", href);
     setRoute(routeOf(href));
   };
-  const changed = () => parts.live.changed();
-  const frame: Frame = { ...parts, act: (asked, onDone = changed) => setOpened({ asked, onDone }) };
   const Page = PAGE_OF[route.page];
   const { link, now } = state;
   // Before the first state there may be no session yet, and an answer to a page's question would say that it is over.
   const shown = link.state === "no-session" || now === null ? null : { link, now };
   return (
-    <FrameContext.Provider value={frame}>
+    <FrameContext.Provider value={{ ...parts, act: setOpened }}>
       <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
       <main id="main" ref={main} tabIndex={-1}>
         <LinkNotice state={state} />
@@ -58,7 +58,7 @@ export function App({ parts }: { readonly parts: Parts }) {
       <Footer now={now} />
       <Shortcuts />
       {opened === null ? null : (
-        <ActionDialog key={JSON.stringify(opened.asked)} {...opened} onClose={() => setOpened(null)} />
+        <ActionDialog key={JSON.stringify(opened)} asked={opened} onClose={() => setOpened(null)} />
       )}
     </FrameContext.Provider>
   );

@@ -20,7 +20,7 @@ export interface Parts {
 /** What every part of the page may use. */
 export interface Frame extends Parts {
   /** Asks what is still to be asked, shows what the action would do, and does it once the person agrees. */
-  readonly act: (asked: Action | ActionForm, onDone?: () => void) => void;
+  readonly act: (asked: Action | ActionForm) => void;
 }
 
 /** There is something to show: the last that was heard. */

@@ -30,9 +30,8 @@ export function ActionButton({ action, look = "plain", what, children }: ActionB
   );
 }
 
-export interface ActionDialogProps {
+interface ActionDialogProps {
   readonly asked: Action | ActionForm;
-  readonly onDone: () => void;
   readonly onClose: () => void;
 }
 
@@ -42,8 +41,8 @@ type Step =
   | { readonly name: "done"; readonly ran: RunAnswer };
 
 /** Shows what an action would change, asks for the digits where it needs them, and says how to undo it. */
-export function ActionDialog({ asked, onDone, onClose }: ActionDialogProps) {
-  const { t, client } = useFrame();
+export function ActionDialog({ asked, onClose }: ActionDialogProps) {
+  const { t, client, live } = useFrame();
   const problemOf = useProblem();
   const form = isForm(asked) ? asked : null;
   const [action, setAction] = useState(isForm(asked) ? null : asked);
@@ -74,7 +73,7 @@ export function ActionDialog({ asked, onDone, onClose }: ActionDialogProps) {
     setStep({ name: "asking", plan, busy: true });
     try {
       setStep({ name: "done", ran: await client.run(plan.id, digits) });
-      onDone();
+      live.changed();
     } catch (error) {
       setProblem(problemOf(error));
       // 403: other digits may do. Otherwise this plan is used up.

@@ -4,7 +4,7 @@ import { dayName } from "../../../core/units.ts";
 import { Answered, useAnswer } from "../answer.tsx";
 import { nameField, type Values } from "../form.ts";
 import { type Frame, useFrame } from "../frame.tsx";
-import { type BrowserKey, makeBrowserKey, readBrowserKeys, takeIntoUse } from "../live/browser-key.ts";
+import { makeBrowserKey, readBrowserKey } from "../live/browser-key.ts";
 import { messageOf } from "../live/client.ts";
 import { Dialog, Form, type FormProblem } from "./dialog.tsx";
 import { type Column, column, Table } from "./table.tsx";
@@ -27,10 +27,14 @@ function BookmarkDialog({ onClose }: { readonly onClose: () => void }) {
   const frame = useFrame();
   const { t } = frame;
   const asked = useAnswer("/api/browsers");
-  const own = useBrowserKeys();
-  const act: Frame["act"] = (...given) => {
+  // null: it is not read yet.
+  const [own, setOwn] = useState<{ readonly key: string | undefined } | null>(null);
+  useEffect(() => {
+    void readBrowserKey().then((found) => setOwn({ key: found?.publicKey }));
+  }, []);
+  const act: Frame["act"] = (action) => {
     onClose();
-    frame.act(...given);
+    frame.act(action);
   };
   const columns: readonly Column<RememberedBrowser>[] = [
     column(t("word.name"), ({ name }) => name),
@@ -49,7 +53,7 @@ function BookmarkDialog({ onClose }: { readonly onClose: () => void }) {
       <p>{t("bookmark.lead")}</p>
       <Answered asked={own === null ? { ...asked, value: null } : asked}>
         {({ browsers, why, next }) => {
-          const itself = browsers.find((each) => own?.some(({ publicKey }) => publicKey === each.public_key));
+          const itself = browsers.find((each) => each.public_key === own?.key);
           return (
             <>
               {why === null ? null : (
@@ -75,25 +79,13 @@ function BookmarkDialog({ onClose }: { readonly onClose: () => void }) {
   );
 }
 
-/** The keys of this browser; null: they are not read yet. */
-function useBrowserKeys(): readonly BrowserKey[] | null {
-  const [keys, setKeys] = useState<readonly BrowserKey[] | null>(null);
-  useEffect(() => {
-    void readBrowserKeys().then(setKeys);
-  }, []);
-  return keys;
-}
-
 function Remember({ act }: Pick<Frame, "act">) {
-  const { t, live } = useFrame();
+  const { t } = useFrame();
   const [problem, setProblem] = useState<FormProblem | null>(null);
   const field = { name: "name", label: t("word.name"), initial: nameOf(navigator.userAgent) };
   const make = async ({ name = "" }: Values) => {
     try {
-      const key = await makeBrowserKey();
-      // Only once it is done: until then the key that this browser had is in use.
-      const remembered = () => void takeIntoUse(key).then(() => live.changed());
-      act({ kind: "remember-browser", name, public_key: key.publicKey }, remembered);
+      act({ kind: "remember-browser", name, public_key: (await makeBrowserKey()).publicKey });
     } catch (error) {
       setProblem({ field: null, text: messageOf(error) });
     }

@@ -12,54 +12,34 @@ export interface BrowserKey {
 const CURVE = { name: "ECDSA", namedCurve: "P-256" };
 const DATABASE = "keybearer";
 const STORE = "keys";
-const IN_USE = "browser";
-/** The newest. keybearer may remember it although the answer that says so was lost. */
-const NEXT = "next";
+const KEY = "browser";
 const ATTEMPTS = 5;
 const RETRY_MS = 1000;
 
-/** Throws where this browser cannot keep a key. The one in use stays in use. */
+/** Throws where this browser cannot keep a key. It replaces the one before, which keybearer does not remember any more. */
 export async function makeBrowserKey(): Promise<BrowserKey> {
   const { publicKey, privateKey } = await crypto.subtle.generateKey(CURVE, false, ["sign", "verify"]);
   const key = { publicKey: base64url(await crypto.subtle.exportKey("spki", publicKey)), privateKey };
-  await withStore("readwrite", (store) => store.put(key, NEXT));
+  await withStore("readwrite", (store) => store.put(key, KEY));
   return key;
 }
 
-/** What this browser may be remembered by at this address. */
-export async function readBrowserKeys(): Promise<readonly BrowserKey[]> {
-  const keys = await Promise.all([IN_USE, NEXT].map(readKey));
-  return keys.filter((key) => key !== null);
-}
-
-/** From now on this one is in use. */
-export async function takeIntoUse(key: BrowserKey): Promise<void> {
-  await withStore("readwrite", (store) => {
-    store.put(key, IN_USE);
-    return store.delete(NEXT);
-  }).catch(() => {
-    // The next session is asked for with both keys.
-  });
+/** null: there is none, or this browser forbids storage, so that it was never remembered. */
+export async function readBrowserKey(): Promise<BrowserKey | null> {
+  const reading = withStore<BrowserKey | undefined>("readonly", (store) => store.get(KEY));
+  return (await reading.catch(() => null)) ?? null;
 }
 
 /** Gets a session for a remembered browser. Returns the problem; null: there is a session, or no key. */
 export async function openByBookmark(client: Client, session: Session): Promise<string | null> {
-  let problem: string | null = null;
-  for (const name of [IN_USE, NEXT]) {
-    const key = await readKey(name);
-    if (key === null) continue;
-    try {
-      session.keep(await exchangeOnceBack(client, key));
-    } catch (error) {
-      // Perhaps no person ever confirmed the next one.
-      if (name === IN_USE) problem = messageOf(error);
-      if (error instanceof Failed && error.status === 404) continue;
-      break;
-    }
-    if (name === NEXT) await takeIntoUse(key);
+  const key = await readBrowserKey();
+  if (key === null) return null;
+  try {
+    session.keep(await exchangeOnceBack(client, key));
     return null;
+  } catch (error) {
+    return messageOf(error);
   }
-  return problem;
 }
 
 /** A connection can break while keybearer restarts. */
@@ -82,12 +62,6 @@ async function exchange(client: Client, { publicKey, privateKey }: BrowserKey): 
   const signature = await crypto.subtle.sign({ name: "ECDSA", hash: "SHA-256" }, privateKey, text);
   const { token } = await client.open({ public_key: publicKey, challenge, signature: base64url(signature) });
   return token;
-}
-
-/** null: there is none, or this browser forbids storage, so that it was never remembered. */
-async function readKey(name: string): Promise<BrowserKey | null> {
-  const reading = withStore<BrowserKey | undefined>("readonly", (store) => store.get(name));
-  return (await reading.catch(() => null)) ?? null;
 }
 
 async function withStore<T>(

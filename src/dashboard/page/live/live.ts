@@ -27,7 +27,7 @@ export interface LiveState {
 
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 4000;
-/** Comment lines come every 15 s: after this much silence the connection is dead, as in a laptop's sleep. */
+/** An event comes every 15 s: after this much silence the connection is dead, as in a laptop's sleep. */
 const SILENCE_MS = 40_000;
 const CODE_MS = 60_000;
 /** Long enough for a short visit to another tab. */
@@ -119,7 +119,7 @@ export class Live {
     const own = new AbortController();
     this.#following = own;
     for (let wait = FIRST_RETRY_MS; this.#following === own; wait = Math.min(wait * 2, LAST_RETRY_MS)) {
-      const take = (event: StreamEvent) => this.#take(event);
+      const take = (event: string) => this.#take(event);
       const error = await readAll(this.#deps.client, own.signal, take).catch((error: unknown) => error);
       if (this.#following !== own) return;
       if (error instanceof Failed && error.kind === "session") return this.sessionOver();
@@ -129,14 +129,15 @@ export class Live {
     }
   }
 
-  #take({ event, data }: StreamEvent): void {
-    if (event === "now") {
+  #take(event: string): void {
+    const [, name, data = ""] = /^event: (\w+)\ndata: (.*)$/.exec(event) ?? [];
+    if (name === "now") {
       const isBack = this.#state.now !== null && this.#state.link.state !== "live";
       this.#set({ now: JSON.parse(data) as Events["now"], link: { state: "live" } });
       if (isBack) this.changed();
     }
-    if (event === "lost") this.#gap ??= setTimeout(() => this.changed(), GAP_MS);
-    if (event !== "record") return;
+    if (name === "lost") this.#gap ??= setTimeout(() => this.changed(), GAP_MS);
+    if (name !== "record") return;
     const record = JSON.parse(data) as Events["record"];
     for (const listener of this.#onRecord) listener(record);
   }
@@ -191,22 +192,20 @@ export class Live {
 type Timer = ReturnType<typeof setTimeout>;
 
 /** Ends when the stream does, and throws when it breaks or falls silent. */
-async function readAll(
-  client: Client,
-  signal: AbortSignal,
-  take: (event: StreamEvent) => void,
-): Promise<void> {
+async function readAll(client: Client, signal: AbortSignal, take: (event: string) => void): Promise<void> {
   const silence = new AbortController();
   let timer = setTimeout(() => silence.abort(), SILENCE_MS);
   try {
     const stream = await client.events(AbortSignal.any([signal, silence.signal]));
-    const read = createEventReader();
     const decoder = new TextDecoder();
+    let rest = "";
     const reader = stream.getReader();
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
       clearTimeout(timer);
       timer = setTimeout(() => silence.abort(), SILENCE_MS);
-      for (const event of read(decoder.decode(piece.value, { stream: true }))) take(event);
+      const events = (rest + decoder.decode(piece.value, { stream: true })).split("\n\n");
+      rest = events.pop() ?? "";
+      for (const event of events) take(event);
     }
   } finally {
     clearTimeout(timer);
@@ -229,37 +228,4 @@ function pause(ms: number, signal?: AbortSignal): Promise<void> {
 function added<T>(set: Set<T>, one: T): () => void {
   set.add(one);
   return () => set.delete(one);
-}
-
-/** One server-sent event. Ids and retry times are not used here. */
-export interface StreamEvent {
-  readonly event: string;
-  readonly data: string;
-}
-
-/** Takes the text of an event stream, cut anywhere, and gives the events that are whole by now. */
-export function createEventReader(): (text: string) => StreamEvent[] {
-  let rest = "";
-  let event = "";
-  let data: string[] = [];
-  return (text) => {
-    const lines = (rest + text).split("\n");
-    rest = lines.pop() ?? "";
-    const whole: StreamEvent[] = [];
-    for (const each of lines) {
-      const line = each.endsWith("\r") ? each.slice(0, -1) : each;
-      if (line === "") {
-        if (data.length > 0) whole.push({ event: event === "" ? "message" : event, data: data.join("\n") });
-        event = "";
-        data = [];
-        continue;
-      }
-      const colon = line.indexOf(":");
-      const field = colon === -1 ? line : line.slice(0, colon);
-      const value = colon === -1 ? "" : line.slice(colon + 1).replace(/^ /, "");
-      if (field === "event") event = value;
-      if (field === "data") data.push(value);
-    }
-    return whole;
-  };
 }
