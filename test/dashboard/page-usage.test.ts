@@ -1,5 +1,6 @@
 import t from "tap";
 import type { ShownRecord, UsageSums } from "../../src/dashboard/api.ts";
+import { nameInWords } from "../../src/dashboard/page/components/chart-layers.ts";
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
 import {
   binFor,
@@ -24,7 +25,6 @@ import {
   changeInWords,
   costOf,
   errorRate,
-  nameInWords,
   outcomeInWords,
   outcomeOf,
 } from "../../src/dashboard/page/pages/usage/words.ts";

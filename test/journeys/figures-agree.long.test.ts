@@ -1,6 +1,6 @@
 import t from "tap";
 import type { Now, UsageChart } from "../../src/dashboard/api.ts";
-import { amountIn } from "../../src/dashboard/page/pages/usage/words.ts";
+import { amountIn } from "../../src/dashboard/page/components/chart-layers.ts";
 import { statusFigures } from "../../src/limits/format.ts";
 import { command } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";

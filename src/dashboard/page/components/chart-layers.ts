@@ -1,3 +1,8 @@
+import { costInWords, exact } from "../../../core/units.ts";
+import { short } from "../../../usage/reports/format.ts";
+import type { By, UsageChart, UsageSeries } from "../../api.ts";
+import type { Translate } from "../messages/messages.ts";
+
 /** One name's values, one for each bar. */
 export interface Line {
   /** null: it has none, such as the requests of unknown callers. */
@@ -7,6 +12,35 @@ export interface Line {
   readonly unknown?: readonly number[];
   /** How many names were added up in it. Without it, it is about one. */
   readonly folded?: number;
+}
+
+/** What the bars are as high as. */
+export const MEASURES = ["money", "tokens", "requests"] as const;
+export type Measure = (typeof MEASURES)[number];
+
+export function nameInWords(name: string | null, by: By, t: Translate): string {
+  return name === null || name === "" ? t(`usage.nameless.${by}`) : name;
+}
+
+/** The second number is how many requests the value lacks, because their cost is unknown. */
+export function amountIn(measure: Measure): (value: number, unknown?: number) => string {
+  return measure === "money" ? costInWords : measure === "tokens" ? short : exact;
+}
+
+/** What a chart draws: a line for each name. */
+export function linesOf({ series, others }: UsageChart, measure: Measure): Line[] {
+  const lineOf = (one: UsageSeries): Line => ({
+    name: one.name,
+    values: valuesIn(one, measure),
+    ...(measure === "money" ? { unknown: one.unknown_cost } : {}),
+  });
+  const lines = series.map(lineOf);
+  return others === null ? lines : [...lines, { ...lineOf(others), folded: others.names }];
+}
+
+function valuesIn(series: UsageSeries, measure: Measure): readonly number[] {
+  if (measure === "money") return series.cost_microdollars;
+  return measure === "tokens" ? series.tokens : series.requests;
 }
 
 /** One color of the bars. */

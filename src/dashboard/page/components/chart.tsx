@@ -1,24 +1,29 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import type { Bin } from "../../api.ts";
+import type { UsageChart } from "../../api.ts";
 import { useFrame, useResize } from "../frame.tsx";
-import { added, type BarNames, barNames, type Layer, type Line, layersOf, topsOf } from "./chart-layers.ts";
+import {
+  added,
+  amountIn,
+  type BarNames,
+  barNames,
+  type Layer,
+  type Line,
+  layersOf,
+  linesOf,
+  type Measure,
+  nameInWords,
+  topsOf,
+} from "./chart-layers.ts";
 import { Fold, type Pair, Pairs } from "./panel.tsx";
 import { column, numberColumn, Table } from "./table.tsx";
 
-export interface ChartProps {
+interface ChartProps {
   /** What it shows. */
   readonly label: string;
-  /** Where each bar begins, milliseconds UTC. */
-  readonly bins: readonly number[];
-  readonly bin: Bin;
-  /** In which the bars begin; without it, the browser's own. */
-  readonly zone?: string;
-  readonly lines: readonly Line[];
-  readonly nameOf: (name: string | null) => string;
-  /** `unknown`: how many requests the value lacks. */
-  readonly amount: (value: number, unknown?: number) => string;
+  readonly chart: UsageChart;
+  readonly measure: Measure;
   readonly hasLegend?: boolean;
   /** The number of a bar; null: none is chosen. */
   readonly chosen?: number | null;
@@ -26,36 +31,46 @@ export interface ChartProps {
 }
 
 /** Stacked bars, and the same as a table for the keyboard and for who does not see them. */
-export function Chart(props: ChartProps) {
+export function Chart({ label, chart, measure, hasLegend = false, chosen = null, onChoose }: ChartProps) {
   const { t } = useFrame();
-  const { bins, bin, zone, lines, nameOf, chosen = null } = props;
-  const names = useMemo(() => barNames(bins, bin, zone), [bins, bin, zone]);
-  const layers = useMemo(() => layersOf(lines), [lines]);
+  const { bins, bin, zone, by } = chart;
+  const names = useMemo(() => barNames(bins, bin, zone), [chart]);
+  const layers = useMemo(() => layersOf(linesOf(chart, measure)), [chart, measure]);
   const drawn: Drawn = {
-    ...props,
+    label,
+    bins,
     names,
     layers,
-    chosen: chosen !== null && chosen < bins.length ? chosen : null,
-    nameOfLayer: ({ name, folded }) =>
-      folded !== undefined ? t("chart.others", { n: folded }) : nameOf(name),
+    amount: amountIn(measure),
+    nameOf: ({ name, folded }) =>
+      folded === undefined ? nameInWords(name, by, t) : t("chart.others", { n: folded }),
+    chosen,
+    onChoose,
   };
   return (
     <>
       <Bars {...drawn} />
-      {props.hasLegend === true ? <Legend {...drawn} /> : null}
+      {hasLegend ? <Legend {...drawn} /> : null}
       <Numbers {...drawn} />
     </>
   );
 }
 
-interface Drawn extends ChartProps {
+interface Drawn {
+  readonly label: string;
+  /** Where each bar begins, milliseconds UTC. */
+  readonly bins: readonly number[];
   readonly names: BarNames;
   readonly layers: readonly Layer[];
-  readonly nameOfLayer: (layer: Layer) => string;
+  /** `unknown`: how many requests the value lacks. */
+  readonly amount: (value: number, unknown?: number) => string;
+  readonly nameOf: (layer: Layer) => string;
+  readonly chosen: number | null;
+  readonly onChoose: ((bar: number) => void) | undefined;
 }
 
 function Bars(drawn: Drawn) {
-  const { label, bins, chosen = null, onChoose } = drawn;
+  const { label, bins, chosen, onChoose } = drawn;
   const canvas = useRef<HTMLDivElement>(null);
   const place = useDrawing(canvas, drawn);
   const [pointed, setPointed] = useState<number | null>(null);
@@ -117,7 +132,7 @@ function Band({ kind, bar, count, place }: BandProps) {
 /** The parts of one bar, from top to bottom. */
 function Bubble(drawn: Drawn & { readonly bar: number; readonly place: Place }) {
   const { t } = useFrame();
-  const { bar, place, bins, layers, names, nameOfLayer, amount } = drawn;
+  const { bar, place, bins, layers, names, nameOf, amount } = drawn;
   const parts = layers.filter(({ values }) => (values[bar] ?? 0) > 0).toReversed();
   const middle = place.left + ((bar + 0.5) / bins.length) * place.width;
   const side =
@@ -131,7 +146,7 @@ function Bubble(drawn: Drawn & { readonly bar: number; readonly place: Place }) 
       <strong>{names.title(bar)}</strong>
       <Pairs
         pairs={[
-          ...parts.map((layer) => pair([<Swatch paint={layer.paint} />, " ", nameOfLayer(layer)], layer)),
+          ...parts.map((layer) => pair([<Swatch paint={layer.paint} />, " ", nameOf(layer)], layer)),
           pair(<b>{t("chart.total")}</b>, added(layers)),
         ]}
       />
@@ -139,12 +154,12 @@ function Bubble(drawn: Drawn & { readonly bar: number; readonly place: Place }) 
   );
 }
 
-function Legend({ layers, nameOfLayer, amount }: Drawn) {
+function Legend({ layers, nameOf, amount }: Drawn) {
   return (
     <ul class="row small">
       {layers.map((layer) => (
         <li key={layer.paint}>
-          <Swatch paint={layer.paint} /> {nameOfLayer(layer)} {amount(layer.total)}
+          <Swatch paint={layer.paint} /> {nameOf(layer)} {amount(layer.total)}
         </li>
       ))}
     </ul>
@@ -161,7 +176,7 @@ export function Swatch({ paint }: { readonly paint: string }) {
 }
 
 /** The chart for the keyboard and the ear. */
-function Numbers({ label, bins, layers, names, nameOfLayer, amount, onChoose }: Drawn) {
+function Numbers({ label, bins, layers, names, nameOf, amount, onChoose }: Drawn) {
   const { t } = useFrame();
   const all = added(layers);
   const numbers = (title: string, line: Line) =>
@@ -185,7 +200,7 @@ function Numbers({ label, bins, layers, names, nameOfLayer, amount, onChoose }: 
           keyOf={String}
           columns={[
             column(t("word.time"), time),
-            ...layers.map((layer) => numbers(nameOfLayer(layer), layer)),
+            ...layers.map((layer) => numbers(nameOf(layer), layer)),
             numbers(t("chart.total"), all),
           ]}
         />

@@ -1,9 +1,9 @@
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { shownGatewayState } from "../../../control/gateway-state.ts";
 import type { GatewayStatus, Status } from "../../../control/status.ts";
 import { advice } from "../../../core/advice.ts";
 import { costInWords, dollars, duration, exact, HOUR_MS, MINUTE_MS } from "../../../core/units.ts";
-import type { Now, RunningCall, ShownRecord, ToolSession, UsageChart } from "../../api.ts";
+import type { Now, RunningCall, ShownRecord, ToolSession } from "../../api.ts";
 import { Answered, useAnswer } from "../answer.tsx";
 import { ActionButton } from "../components/action-dialog.tsx";
 import { Cards } from "../components/cards.tsx";
@@ -16,7 +16,6 @@ import { type PageProps, useFrame, useTime } from "../frame.tsx";
 import { isStopped } from "../live/live.ts";
 import type { Translate } from "../messages/messages.ts";
 import { refusalAdvice, refusedGroups } from "../refusals.ts";
-import { linesOf, nameInWords } from "./usage/words.ts";
 
 /** What needs the person first, then what happens now. */
 export function OverviewPage({ state: { now, link } }: PageProps) {
@@ -167,27 +166,17 @@ function LastDay() {
       aside={<span class="muted">{cost === null ? "" : costInWords(cost)}</span>}
     >
       <div class="body">
-        <Answered asked={asked}>{(chart) => <Bars chart={chart} />}</Answered>
+        <Answered asked={asked}>
+          {(chart) =>
+            chart.total.cost_microdollars === 0 ? (
+              <p class="empty">{t("overview.last-day.empty")}</p>
+            ) : (
+              <Chart label={t("overview.last-day")} chart={chart} measure="money" hasLegend />
+            )
+          }
+        </Answered>
       </div>
     </Panel>
-  );
-}
-
-function Bars({ chart }: { readonly chart: UsageChart }) {
-  const { t } = useFrame();
-  const lines = useMemo(() => linesOf(chart, "money"), [chart]);
-  if (chart.total.cost_microdollars === 0) return <p class="empty">{t("overview.last-day.empty")}</p>;
-  return (
-    <Chart
-      label={t("overview.last-day")}
-      bins={chart.bins}
-      bin="hour"
-      zone={chart.zone}
-      lines={lines}
-      nameOf={(name) => nameInWords(name, "tool", t)}
-      amount={costInWords}
-      hasLegend
-    />
   );
 }
 

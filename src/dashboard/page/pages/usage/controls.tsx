@@ -1,10 +1,11 @@
 import { useEffect, useState } from "preact/hooks";
 import { OUTCOMES, SELECTED_NAMES } from "../../../../usage/reports/names.ts";
+import { MEASURES, nameInWords } from "../../components/chart-layers.ts";
 import { Select } from "../../components/panel.tsx";
 import { useFrame } from "../../frame.tsx";
 import { binFor, binsFor, datesOf, isDate, PRESETS, type Span, shifted } from "./period.ts";
-import { changed, hrefTo, MEASURES, type View, withFilter } from "./view.ts";
-import { barTitle, nameInWords } from "./words.ts";
+import { changed, hrefTo, type View, withFilter } from "./view.ts";
+import { barTitle } from "./words.ts";
 
 interface ControlsProps {
   readonly view: View;

@@ -3,6 +3,7 @@ import { duration, exact, localTime } from "../../../../core/units.ts";
 import { short } from "../../../../usage/reports/format.ts";
 import type { RecordAnswer, RecordsPage, ShownRecord } from "../../../api.ts";
 import { Answered, useAnswer } from "../../answer.tsx";
+import { nameInWords } from "../../components/chart-layers.ts";
 import { factorInWords, verdictInWords } from "../../components/compared.ts";
 import { Dialog } from "../../components/dialog.tsx";
 import { FactsTable } from "../../components/facts-table.tsx";
@@ -15,7 +16,7 @@ import type { Translate } from "../../messages/messages.ts";
 import { causeMessage } from "../../refusals.ts";
 import { datesOf, type Span } from "./period.ts";
 import { changed, hrefTo, selectionQuery, type View, withFilter } from "./view.ts";
-import { costOf, isFree, nameInWords, outcomeInWords, outcomeOf, sinceBegin } from "./words.ts";
+import { costOf, isFree, outcomeInWords, outcomeOf, sinceBegin } from "./words.ts";
 
 interface ListProps {
   readonly view: View;

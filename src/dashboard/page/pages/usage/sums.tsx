@@ -3,7 +3,7 @@ import { dollars, duration, exact } from "../../../../core/units.ts";
 import { percent, short } from "../../../../usage/reports/format.ts";
 import type { UsageChart, UsageRow, UsageSums } from "../../../api.ts";
 import { Chart, Swatch } from "../../components/chart.tsx";
-import { type Line, layersOf, OTHER } from "../../components/chart-layers.ts";
+import { layersOf, linesOf, type Measure, nameInWords, OTHER } from "../../components/chart-layers.ts";
 import { type Figure, Figures } from "../../components/panel.tsx";
 import { type Column, Table } from "../../components/table.tsx";
 import { Text } from "../../components/text.tsx";
@@ -11,7 +11,7 @@ import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
 import { datesOf } from "./period.ts";
 import { changed, hrefTo, type View, withFilter } from "./view.ts";
-import { amountIn, changeInWords, costOfSums, errorRate, linesOf, nameInWords } from "./words.ts";
+import { changeInWords, costOfSums, errorRate } from "./words.ts";
 
 interface SumsProps {
   readonly chart: UsageChart;
@@ -28,10 +28,9 @@ const FIRST = 10;
 export function Sums({ chart, before, view, onView }: SumsProps) {
   const { t } = useFrame();
   // While something else is asked for, what is shown is what was: not the old numbers under new names.
-  const { by, bin, bins, zone } = chart;
+  const { by, bin, bins } = chart;
   const { measure } = view;
-  const lines = useMemo(() => linesOf(chart, measure), [chart, measure]);
-  const columns = useMemo(() => columnsFor(chart, before, lines, t), [chart, before, lines, t]);
+  const columns = useMemo(() => columnsFor(chart, before, measure, t), [chart, before, measure, t]);
   const dates = datesOf({ since: chart.since ?? 0, until: chart.until ?? 0 });
   const label = t("usage.chart.label", {
     measure: t(`usage.measure.${measure}`),
@@ -54,12 +53,8 @@ export function Sums({ chart, before, view, onView }: SumsProps) {
         ) : (
           <Chart
             label={label}
-            bins={bins}
-            bin={bin}
-            zone={zone}
-            lines={lines}
-            nameOf={(name) => nameInWords(name, by, t)}
-            amount={amountIn(measure)}
+            chart={chart}
+            measure={measure}
             chosen={chosen === -1 ? null : chosen}
             onChoose={choose}
           />
@@ -145,12 +140,15 @@ function figuresOf(total: UsageSums, before: UsageSums | null, t: Translate): re
 }
 
 function columnsFor(
-  { by, first_byte_exact }: UsageChart,
+  chart: UsageChart,
   before: UsageChart | null,
-  lines: readonly Line[],
+  measure: Measure,
   t: Translate,
 ): readonly Column<UsageRow>[] {
-  const paints = new Map(layersOf(lines).map(({ name, paint, folded }) => [folded ? "" : name, paint]));
+  const { by, first_byte_exact } = chart;
+  const paints = new Map(
+    layersOf(linesOf(chart, measure)).map(({ name, paint, folded }) => [folded ? "" : name, paint]),
+  );
   const costs = new Map(before?.rows.map(({ name, cost_microdollars: cost }) => [name, cost]));
   const costBefore = ({ name }: UsageRow) => costs.get(name) ?? 0;
   const number = (id: Exclude<keyof typeof QUANTITIES, "tokens">, about = ""): Column<UsageRow> => ({

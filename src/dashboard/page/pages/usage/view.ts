@@ -1,10 +1,8 @@
 import { OUTCOMES, type Outcome, SELECTED_NAMES } from "../../../../usage/reports/names.ts";
 import type { Bin, By } from "../../../api.ts";
+import { MEASURES, type Measure } from "../../components/chart-layers.ts";
 import { hrefOf } from "../../route.ts";
 import { BINS, isDate, type Period, PRESETS, type Span } from "./period.ts";
-
-export const MEASURES = ["money", "tokens", "requests"] as const;
-export type Measure = (typeof MEASURES)[number];
 
 /** Everything that is selected on the page. It is in the URL, so that reload, back and bookmarks work. */
 export interface View {

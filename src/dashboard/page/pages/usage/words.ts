@@ -1,39 +1,11 @@
 import { costInWords, dayName, duration, exact, localTime } from "../../../../core/units.ts";
 import { isBilledLater } from "../../../../metering/protocols.ts";
 import { mayCost } from "../../../../usage/record.ts";
-import { short } from "../../../../usage/reports/format.ts";
 import type { Outcome } from "../../../../usage/reports/names.ts";
-import type { By, ShownRecord, UsageChart, UsageSeries, UsageSums } from "../../../api.ts";
-import type { Line } from "../../components/chart-layers.ts";
+import type { ShownRecord, UsageSums } from "../../../api.ts";
 import { clockInWords } from "../../format.ts";
 import type { Translate } from "../../messages/messages.ts";
 import type { Span } from "./period.ts";
-import type { Measure } from "./view.ts";
-
-export function nameInWords(name: string | null, by: By, t: Translate): string {
-  return name === null || name === "" ? t(`usage.nameless.${by}`) : name;
-}
-
-/** The second number is how many requests the value lacks, because their cost is unknown. */
-export function amountIn(measure: Measure): (value: number, unknown?: number) => string {
-  return measure === "money" ? costInWords : measure === "tokens" ? short : exact;
-}
-
-/** What a chart draws: a line for each name. */
-export function linesOf({ series, others }: UsageChart, measure: Measure): Line[] {
-  const lineOf = (one: UsageSeries): Line => ({
-    name: one.name,
-    values: valuesIn(one, measure),
-    ...(measure === "money" ? { unknown: one.unknown_cost } : {}),
-  });
-  const lines = series.map(lineOf);
-  return others === null ? lines : [...lines, { ...lineOf(others), folded: others.names }];
-}
-
-function valuesIn(series: UsageSeries, measure: Measure): readonly number[] {
-  if (measure === "money") return series.cost_microdollars;
-  return measure === "tokens" ? series.tokens : series.requests;
-}
 
 /** How many of the requests that were not refused here failed; null: there were none. */
 export function errorRate({ failed, interrupted, requests, refused }: UsageSums): number | null {
