@@ -171,7 +171,7 @@ export function ConsoleKeys({ keys, problems, now }: KeysProps) {
       empty={problems.length > 0 ? null : t("bill.keys.empty")}
     >
       {problems.map(({ gateway, why, next }) => (
-        <p class="panel-part" key={gateway}>
+        <p class="body" key={gateway}>
           {t("bill.keys.problem", { gateway, problem: why })} {next === null ? null : <code>{next}</code>}
         </p>
       ))}

@@ -50,7 +50,7 @@ export function RowsToCheck({ rows, blind }: DiffProps) {
       below={(compared) => <Reason compared={compared} />}
       columns={columns}
     >
-      {rows.length >= MOST ? <p class="panel-part muted">{t("bill.diff.most", { n: MOST })}</p> : null}
+      {rows.length >= MOST ? <p class="body muted">{t("bill.diff.most", { n: MOST })}</p> : null}
     </TablePanel>
   );
 }

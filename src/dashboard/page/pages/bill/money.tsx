@@ -38,14 +38,6 @@ function gatewayColumn(t: Translate): Column<{ readonly gateway: string }> {
 
 function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; readonly several: boolean }) {
   const { t } = useFrame();
-  const foreign: Column<Of<ToolMoney>>[] = [
-    numberColumn(t("bill.money.foreign_certain"), (tool) => <Foreign count={tool.foreign} />),
-    numberColumn(t("bill.foreign.money"), (tool) => orNone(tool.foreign_microdollars)),
-  ];
-  const suspected: Column<Of<ToolMoney>>[] = [
-    numberColumn(t("bill.money.foreign_suspected"), (tool) => <Foreign count={tool.suspected} />),
-    numberColumn(t("bill.suspected.money"), (tool) => orNone(tool.suspected_microdollars)),
-  ];
   const columns: Column<Of<ToolMoney>>[] = [
     column(t("word.tool"), ({ tool }) => tool),
     ...(several ? [gatewayColumn(t)] : []),
@@ -54,20 +46,9 @@ function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; r
     numberColumn(t("mirror.theirs"), (tool) => costInWords(tool.theirs_microdollars, tool.theirs_unknown)),
     numberColumn(t("bill.difference"), differenceOf),
     numberColumn(t("bill.factor"), factorOf),
-    ...(tools.some((tool) => tool.foreign > 0) ? foreign : []),
-    ...(tools.some((tool) => tool.suspected > 0) ? suspected : []),
   ];
   const keyOf = ({ gateway, tool }: Of<ToolMoney>) => `${gateway} ${tool}`;
   return <Table caption={t("bill.money.tools")} rows={tools} keyOf={keyOf} columns={columns} />;
-}
-
-/** Rows that are foreign, or suspected to be. */
-function Foreign({ count }: { readonly count: number }) {
-  return count === 0 ? <>0</> : <strong class="differs">! {exact(count)}</strong>;
-}
-
-function orNone(money: number): string {
-  return money === 0 ? "–" : dollars(money);
 }
 
 function differenceOf(tool: ToolMoney): string {
@@ -104,7 +85,7 @@ function Models({ models, several }: ModelsProps) {
   ];
   return (
     <>
-      <h3 class="panel-part">{t("bill.models")}</h3>
+      <h3 class="body">{t("bill.models")}</h3>
       <Table
         caption={t("bill.models")}
         rows={models}
@@ -112,7 +93,7 @@ function Models({ models, several }: ModelsProps) {
         columns={columns}
       />
       {models.some((model) => isOtherPrice(model.factor) || kindPrices(model).length > 0) ? (
-        <p class="panel-part muted small">
+        <p class="body muted small">
           <Text id="bill.price.next" />
         </p>
       ) : null}

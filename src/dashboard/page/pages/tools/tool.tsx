@@ -4,7 +4,7 @@ import { consoleFigures } from "../../../../limits/format.ts";
 import type { ToolConsoleFacts } from "../../../../mirror/report/shape.ts";
 import type { ModelPair } from "../../../../proxy/other-models.ts";
 import type { DaySums, ToolAnswer, ToolSession, ToolSettings, ToolsAnswer, ToolToken } from "../../../api.ts";
-import { type Answer, Answered, Problem, useAnswer } from "../../answer.tsx";
+import { Answered, useAnswer } from "../../answer.tsx";
 import { ActionButton } from "../../components/action-dialog.tsx";
 import { factorInWords } from "../../components/compared.ts";
 import { FullestLimit, Gauges } from "../../components/gauge.tsx";
@@ -36,12 +36,11 @@ interface ToolViewProps {
 
 /** Everything about one tool, and what can be changed of it. */
 export function ToolView({ tool, answer, today }: ToolViewProps) {
-  const { t, act } = useFrame();
-  const { name, state, enabled, running, last_use: used, why, next } = tool;
+  const { t } = useFrame();
+  const { name, running, last_use: used, why, next } = tool;
   const requests = today?.requests ?? 0;
   const cost = costInWords(today?.cost_microdollars ?? 0, today?.unknown_cost);
   const asked = useAnswer(`/api/tools/${encodeURIComponent(name)}`, { on: `${running} ${used} ${requests}` });
-  const details = asked.value;
   const heading = useRef<HTMLHeadingElement>(null);
   // Keyboard and screen reader begin here, and not where the list was.
   useEffect(() => {
@@ -66,39 +65,21 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
         {why === null ? null : <p class="small">{why}</p>}
         <NextStep text={next} />
       </div>
-      {answer.sandbox ? null : (
-        <div class="row">
-          <button
-            type="button"
-            class="plain"
-            disabled={details === null}
-            onClick={() => details !== null && act(settingsForm(tool, details, answer, t))}
-          >
-            {t("tools.change")}
-          </button>
-          {state === "needs-trust" ? (
-            <ActionButton action={{ kind: "trust", name }} look="primary">
-              {t("tools.trust")}
-            </ActionButton>
-          ) : null}
-          <ActionButton action={{ kind: "rotate", tool: name }}>{t("tools.rotate")}</ActionButton>
-          <ActionButton
-            action={{ kind: enabled ? "disable" : "enable", tool: name }}
-            look={enabled ? "plain danger" : "plain"}
-          >
-            {t(enabled ? "tools.disable" : "tools.enable")}
-          </ActionButton>
-        </div>
-      )}
-      <Problem asked={asked} />
-      <Limits tool={tool} />
-      <div class="grid columns">
-        <Key tool={tool} />
-        <Tokens tool={name} isFixed={answer.sandbox} asked={asked} />
-      </div>
-      <Sessions asked={asked} />
-      <OtherModels tool={tool} />
-      {answer.sandbox || details === null ? null : <Settings settings={details.settings} />}
+      <Answered asked={asked}>
+        {(details) => (
+          <>
+            {answer.sandbox ? null : <Actions tool={tool} details={details} answer={answer} />}
+            <Limits tool={tool} />
+            <div class="grid columns">
+              <Key tool={tool} />
+              <Tokens tool={name} isFixed={answer.sandbox} tokens={details.tokens} />
+            </div>
+            <Sessions sessions={details.sessions} />
+            <OtherModels tool={tool} />
+            {answer.sandbox ? null : <Settings settings={details.settings} />}
+          </>
+        )}
+      </Answered>
       <Fold name="panel fold" title={<h2>{t("tools.models")}</h2>}>
         {() => <Models tool={name} />}
       </Fold>
@@ -106,6 +87,34 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
         {() => <Connect tool={tool} answer={answer} />}
       </Fold>
     </>
+  );
+}
+
+interface ActionsProps {
+  readonly tool: ToolSettings;
+  readonly details: ToolAnswer;
+  readonly answer: ToolsAnswer;
+}
+
+function Actions({ tool, details, answer }: ActionsProps) {
+  const { t } = useFrame();
+  const { name, state, enabled } = tool;
+  return (
+    <div class="row">
+      <ActionButton action={settingsForm(tool, details, answer, t)}>{t("tools.change")}</ActionButton>
+      {state === "needs-trust" ? (
+        <ActionButton action={{ kind: "trust", name }} look="primary">
+          {t("tools.trust")}
+        </ActionButton>
+      ) : null}
+      <ActionButton action={{ kind: "rotate", tool: name }}>{t("tools.rotate")}</ActionButton>
+      <ActionButton
+        action={{ kind: enabled ? "disable" : "enable", tool: name }}
+        look={enabled ? "plain danger" : "plain"}
+      >
+        {t(enabled ? "tools.disable" : "tools.enable")}
+      </ActionButton>
+    </div>
   );
 }
 
@@ -219,10 +228,10 @@ interface TokensProps {
   readonly tool: string;
   /** The sandbox's tokens cannot be changed. */
   readonly isFixed: boolean;
-  readonly asked: Answer<ToolAnswer>;
+  readonly tokens: readonly ToolToken[];
 }
 
-function Tokens({ tool, isFixed, asked: { value } }: TokensProps) {
+function Tokens({ tool, isFixed, tokens }: TokensProps) {
   const { t } = useFrame();
   const button = <ActionButton action={tokenForm(tool, t)}>{t("tools.token.new")}</ActionButton>;
   const revoke = ({ name }: ToolToken) => (
@@ -241,15 +250,15 @@ function Tokens({ tool, isFixed, asked: { value } }: TokensProps) {
       name="tool-tokens"
       title={t("tools.tokens")}
       aside={isFixed ? null : button}
-      rows={value?.tokens ?? []}
+      rows={tokens}
       keyOf={({ name }) => name}
-      empty={t(value === null ? "frame.loading" : "tools.token.none")}
+      empty={t("tools.token.none")}
       columns={columns}
     />
   );
 }
 
-function Sessions({ asked: { value } }: { readonly asked: Answer<ToolAnswer> }) {
+function Sessions({ sessions }: Pick<ToolAnswer, "sessions">) {
   const { t } = useFrame();
   const activity = ({ running, stopped, last_at: at }: ToolSession) => {
     if (stopped) return <span class="tag">{t("tools.stopped")}</span>;
@@ -271,9 +280,9 @@ function Sessions({ asked: { value } }: { readonly asked: Answer<ToolAnswer> }) 
     <TablePanel
       name="tool-sessions one-line"
       title={t("tools.sessions")}
-      rows={value?.sessions ?? []}
+      rows={sessions}
       keyOf={({ session }) => session}
-      empty={t(value === null ? "frame.loading" : "tools.sessions.none")}
+      empty={t("tools.sessions.none")}
       columns={columns}
     />
   );
