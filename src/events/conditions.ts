@@ -5,7 +5,7 @@ import { durationInWords } from "../limits/format.ts";
 import { alarmClaim } from "../mirror/report/messages.ts";
 import type { Alarm } from "../mirror/report/shape.ts";
 import type { OtherModel } from "../proxy/other-models.ts";
-import type { Occurrence } from "./event.ts";
+import type { Occurrence, Said, SentenceCode } from "./event.ts";
 import { plainSubject } from "./sentence.ts";
 
 /* What lasts: found in what the daemon knows at a moment. Pure, so that a table of moments tests it. */
@@ -28,7 +28,7 @@ export interface ObservedTool {
   /** accepted: the gateway accepted it since the start. unknown: it was not tried since, or it cannot be read. */
   readonly key: "held" | "refused" | "accepted" | "unknown";
   /** Why it is refused, and what to type; null: it is not. */
-  readonly refused: { readonly problem: string; readonly next: string | null } | null;
+  readonly refused: { readonly problem: string; readonly cause: string; readonly next: string | null } | null;
 }
 
 export interface ObservedGateway {
@@ -75,9 +75,15 @@ export interface Before {
   readonly seen: ReadonlySet<string>;
 }
 
+/** Says that something is over. */
+interface Ending {
+  readonly message: string;
+  readonly said: Said;
+}
+
 interface Changes {
   readonly begun: readonly Occurrence[];
-  readonly ended: readonly (Ref & { readonly message: string })[];
+  readonly ended: readonly (Ref & Ending)[];
   /** All that holds now. */
   readonly holding: readonly Occurrence[];
 }
@@ -100,10 +106,7 @@ export function findOccurrences(before: Before, now: Observed): Changes {
   });
   return {
     begun: holding.filter((one) => !known.has(nameOf(one))),
-    ended: ended.map((ref) => ({
-      ...ref,
-      message: isGone(ref, now) ? goneMessage(ref) : endMessage(ref, now),
-    })),
+    ended: ended.map((ref) => ({ ...ref, ...(isGone(ref, now) ? goneEnding(ref) : endingOf(ref, now)) })),
     holding,
   };
 }
@@ -122,8 +125,8 @@ function isGone({ subject }: Ref, { tools, gateways, consoles }: Observed): bool
   return type === "console" && (consoles ?? []).every(({ gateway }) => gateway !== name);
 }
 
-function goneMessage({ subject }: Ref): string {
-  return `${subject} is not in config.yaml any more`;
+function goneEnding({ subject }: Ref): Ending {
+  return { message: `${subject} is not in config.yaml any more`, said: saidOf("gone", subject) };
 }
 
 export function nameOf({ kind, subject }: Ref): string {
@@ -150,6 +153,7 @@ function addKey({ name, key, refused }: ObservedTool, holding: Occurrence[], unc
       subject,
       message: `the key of tool ${name} is held: it comes from another place, or would go to another address, and needs your confirmation`,
       next: advice.trust(name),
+      said: { code: "needs-trust", values: { name } },
     });
   if (refused !== null)
     holding.push({
@@ -158,6 +162,7 @@ function addKey({ name, key, refused }: ObservedTool, holding: Occurrence[], unc
       subject,
       message: `the gateway refuses the key of tool ${name}: ${refused.problem}`,
       next: refused.next,
+      said: { code: "key-refused", values: { name, problem: refused.problem, cause: refused.cause } },
     });
   else if (key !== "accepted") unclear.push({ kind: "key-refused", subject });
 }
@@ -175,6 +180,7 @@ function addGateway(
       subject,
       message: `gateway ${name} has failed for ${durationInWords(failedForMs)}: ${problem ?? "no answer"}`,
       next: advice.doctor(),
+      said: { code: "gateway-down", values: { name, for_ms: failedForMs, problem: problem ?? "no answer" } },
     });
   else if (state !== "reachable") unclear.push({ kind: "gateway-down", subject });
 }
@@ -183,13 +189,15 @@ function addConsole(console: ObservedConsole, now: number, holding: Occurrence[]
   const { gateway, state, blindSince, why, next } = console;
   const subject = `console ${gateway}`;
   const blind = blindSince === null ? 0 : Math.max(0, now - blindSince);
+  const problem = why ?? "its console is not read";
   if (state === "blind" && blind >= BLIND_MS)
     holding.push({
       kind: "mirror-blind",
       severity: "warning",
       subject,
-      message: `no leak can be seen at gateway ${gateway} for ${durationInWords(blind)}: ${why ?? "its console is not read"}`,
+      message: `no leak can be seen at gateway ${gateway} for ${durationInWords(blind)}: ${problem}`,
       next: next ?? advice.mirror(),
+      said: { code: "mirror-blind", values: { name: gateway, for_ms: blind, problem } },
     });
   else if (state !== "read") unclear.push({ kind: "mirror-blind", subject });
   for (const alarm of console.alarms) if (!hasAlarm(holding, alarm)) holding.push(alarmOccurrence(alarm));
@@ -202,13 +210,18 @@ function hasAlarm(holding: readonly Occurrence[], alarm: Alarm): boolean {
 
 /** A key has one alarm for what is certain, and one for what is suspected. */
 export function alarmOccurrence(alarm: Alarm): Occurrence {
-  const { key, certain, count } = alarm;
+  const { key, certain, count, tools } = alarm;
+  const kind = certain ? "leak" : "suspicion";
   return {
-    kind: certain ? "leak" : "suspicion",
+    kind,
     severity: certain ? "critical" : "warning",
     subject: `key ${key}`,
     message: `${alarmClaim(alarm)}: ${count} request${count === 1 ? "" : "s"}`,
     next: advice.mirror(),
+    said: {
+      code: tools.length === 0 ? kind : `${kind}-of-tools`,
+      values: { key, tools: tools.join(", "), n: count },
+    },
   };
 }
 
@@ -219,6 +232,7 @@ function logUnavailable(problem: string): Occurrence {
     subject: "usage log",
     message: `the usage log cannot be written, so requests are refused: ${problem}`,
     next: advice.status(),
+    said: { code: "log-unavailable", values: { problem } },
   };
 }
 
@@ -231,35 +245,45 @@ function configRejected({ count, line, check }: RejectedConfig): Occurrence {
     subject: "config.yaml",
     message: `config.yaml was not accepted: it has ${problems}${where}; the last valid version stays in force`,
     next: check,
+    said: { code: "config-rejected", values: { n: count } },
   };
 }
 
-function endMessage({ kind, subject }: Ref, { gateways }: Observed): string {
+function endingOf({ kind, subject }: Ref, { gateways }: Observed): Ending {
+  const ending = (code: SentenceCode, message: string) => ({ message, said: saidOf(code, subject) });
   switch (kind) {
     case "leak":
     case "suspicion":
-      return `${subject} has no open alarm any more`;
+      return ending("alarm-over", `${subject} has no open alarm any more`);
     case "key-refused":
-      return `the key of ${subject} is not refused any more`;
+      return ending("key-accepted", `the key of ${subject} is not refused any more`);
     case "needs-trust":
-      return `the key of ${subject} is not held any more`;
+      return ending("trusted", `the key of ${subject} is not held any more`);
     case "gateway-down":
       // After a change of its settings nothing is known of it.
       return gateways.some(
         ({ name, state }) =>
           plainSubject(subject) === plainSubject(`gateway ${name}`) && state === "reachable",
       )
-        ? `${subject} answers again`
-        : `${subject} is not known to fail any more`;
+        ? ending("gateway-back", `${subject} answers again`)
+        : ending("gateway-unknown", `${subject} is not known to fail any more`);
     case "mirror-blind":
-      return `the ${subject} is read again`;
+      return ending("mirror-read", `the ${subject} is read again`);
     case "log-unavailable":
-      return "the usage log can be written again";
+      return ending("log-back", "the usage log can be written again");
     case "config-rejected":
-      return "config.yaml is accepted again";
-    default:
-      return `${subject}: ${kind} is over`;
+      return ending("config-accepted", "config.yaml is accepted again");
+    case "limit":
+    case "expiry":
+    case "spending":
+    case "other-model":
+      throw new Error(`an event of the kind ${kind} has no end`);
   }
+}
+
+/** @param subject such as `tool codex`, of which the sentence has the name */
+function saidOf(code: SentenceCode, subject: string): Said {
+  return { code, values: { name: subject.slice(subject.indexOf(" ") + 1) } };
 }
 
 /** A tool got another model than it had asked for. It is found once for each pair of models (OtherModels), and does not last. */
@@ -270,5 +294,6 @@ export function otherModelAnswered({ tool, asked, answered }: OtherModel): Occur
     subject: `tool ${tool}`,
     message: `${tool} asked for ${asked}, and ${answered} answered`,
     next: advice.acknowledgeModel(asked, answered),
+    said: { code: "other-model", values: { name: tool, asked, answered } },
   };
 }

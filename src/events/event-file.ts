@@ -4,12 +4,13 @@ import { flagAt, numberAt, objectAt, parseObject, textAt } from "../core/json.ts
 import { openOwnFile, readOwnFile } from "../core/own-file.ts";
 import { stageFile } from "../core/private-file.ts";
 import { DAY_MS } from "../core/units.ts";
-import type { Event, Once, Severity } from "./event.ts";
+import { type Event, type Once, type Said, SENTENCE_CODES, type Severity } from "./event.ts";
 
 /* state/events.jsonl: one line for each event, and one for each time that a subject was muted. */
 
 /** An event with what a start must know of it. */
 export interface StoredEvent extends Event {
+  readonly said?: Said;
   readonly muted?: true;
   readonly once?: Once;
   /** Of a summary: what it is about was over by then. */
@@ -80,6 +81,7 @@ function parseEntry(line: string, now: number): Entry | null {
     return null;
   if (subject === null || message === null) return null;
   const once = parseOnce(fields);
+  const said = parseSaid(fields);
   return {
     id,
     at,
@@ -92,7 +94,18 @@ function parseEntry(line: string, now: number): Entry | null {
     ...(flagAt(fields, "muted") === true && { muted: true }),
     ...(flagAt(fields, "over") === true && { over: true }),
     ...(once !== null && { once }),
+    ...(said !== null && { said }),
   };
+}
+
+function parseSaid(fields: object): Said | null {
+  const said = objectAt(fields, "said");
+  const code = SENTENCE_CODES.find((one) => one === textAt(said, "code"));
+  if (code === undefined) return null;
+  const values = Object.entries(objectAt(said, "values") ?? {}).flatMap(([name, value]) =>
+    typeof value === "string" || typeof value === "number" ? [[name, value] as const] : [],
+  );
+  return { code, values: Object.fromEntries(values) };
 }
 
 function parseOnce(fields: object): Once | null {

@@ -28,7 +28,47 @@ export interface Event {
 export interface Occurrence extends Omit<Event, "id" | "at" | "state"> {
   /** Absent: it may happen again, and is then reported at most once an hour. */
   readonly once?: Once;
+  /** Absent: an earlier version stored it. */
+  readonly said?: Said;
 }
+
+/** The sentence without its words, so that the dashboard says it in the reader's language. */
+export interface Said {
+  readonly code: SentenceCode;
+  /** Of a name that ends in _at it is a time, in _ms a duration, both in milliseconds. */
+  readonly values: Readonly<Record<string, string | number>>;
+}
+
+export const SENTENCE_CODES = [
+  "leak",
+  "leak-of-tools",
+  "suspicion",
+  "suspicion-of-tools",
+  "alarm-over",
+  "key-refused",
+  "key-accepted",
+  "needs-trust",
+  "trusted",
+  "gateway-down",
+  "gateway-back",
+  "gateway-unknown",
+  "mirror-blind",
+  "mirror-read",
+  "log-unavailable",
+  "log-back",
+  "config-rejected",
+  "config-accepted",
+  "gone",
+  "limit",
+  "quota",
+  "session-limit",
+  "tool-expires",
+  "key-expires",
+  "login-expires",
+  "spending",
+  "other-model",
+] as const;
+export type SentenceCode = (typeof SENTENCE_CODES)[number];
 
 /** Names what is reported a single time, among the events of a kind and subject. */
 export interface Once {
@@ -47,6 +87,7 @@ export interface ListedEvent extends Event {
   readonly muted: boolean;
   /** It says that something lasts that did not end until now. */
   readonly active: boolean;
+  readonly said?: Said;
 }
 
 /** Kinds of which an event says that something has begun, and a later one that it is over. All others just happen. */

@@ -6,7 +6,7 @@ import { errorMessage } from "../core/errors.ts";
 import { readIdTime, requestId } from "../core/ids.ts";
 import type { Logger } from "../core/log.ts";
 import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
-import { type Event, LASTING_KINDS, type ListedEvent, type Occurrence } from "./event.ts";
+import { type Event, LASTING_KINDS, type ListedEvent, type Occurrence, type Said } from "./event.ts";
 import {
   appendText,
   type Entry,
@@ -18,7 +18,7 @@ import {
   rewriteFile,
   type StoredEvent,
 } from "./event-file.ts";
-import { plainOccurrence, plainSentence, plainSubject } from "./sentence.ts";
+import { plainOccurrence, plainSaid, plainSentence, plainSubject } from "./sentence.ts";
 
 interface EventsDeps {
   /** state/events.jsonl */
@@ -129,7 +129,7 @@ export class Events {
   }
 
   /** What was reported of this kind and subject is over. Nothing happens if no event said that it had begun. */
-  end(kind: EventKind, about: string, message: string): void {
+  end(kind: EventKind, about: string, message: string, said?: Said): void {
     const known = this.#reported.get(keyOf({ kind, subject: about }));
     if (known === undefined || !known.lasts) return;
     known.lasts = false;
@@ -140,7 +140,8 @@ export class Events {
     const muted = known.active.muted === true || this.#isMuted(subject, now);
     known.active = null;
     const over = { kind, severity: "info", subject, message: plainSentence(message), next: null } as const;
-    this.#publish(over, { at: now, state: "ended", muted });
+    const plain = said === undefined ? over : { ...over, said: plainSaid(said) };
+    this.#publish(plain, { at: now, state: "ended", muted });
   }
 
   /** Whether this was reported, and must not be again. */
@@ -242,14 +243,20 @@ export class Events {
     const message = `${occurrence.message} (${times}${isOver ? ", and over since" : ""})`;
     known.at = now;
     known.more = 0;
-    const summary = { ...occurrence, message, next: isOver ? null : occurrence.next };
+    const { said } = occurrence;
+    const summary = {
+      ...occurrence,
+      message,
+      next: isOver ? null : occurrence.next,
+      ...(said !== undefined && { said: { ...said, values: { ...said.values, more } } }),
+    };
     const muted = this.#isMuted(occurrence.subject, now);
     const event = this.#publish(summary, { at: now, state: "summary", muted, ...(isOver && { over: true }) });
     known.active = lasts ? event : null;
   }
 
   #publish(
-    { kind, severity, subject, message, next, once }: Occurrence,
+    { kind, severity, subject, message, next, once, said }: Occurrence,
     { at, state, muted, over }: Pick<Event, "at" | "state"> & { muted: boolean; over?: true },
   ): StoredEvent {
     // The time in the id, unlike that of the event, never goes back.
@@ -269,6 +276,7 @@ export class Events {
       ...(muted && { muted: true }),
       ...(over && { over }),
       ...(once !== undefined && { once }),
+      ...(said !== undefined && { said }),
     };
     this.#events.push(stored);
     // Before it is stored: a crash in between makes a channel report it twice, and never loses it.
@@ -280,7 +288,7 @@ export class Events {
       withNext({ problem: message, next }),
     );
     const active = LASTING_KINDS.includes(kind) && state !== "ended" && !over;
-    for (const follower of this.#followers) this.#call(() => follower({ ...event, muted, active }));
+    for (const follower of this.#followers) this.#call(() => follower(listed(stored, active)));
     return stored;
   }
 
@@ -303,7 +311,7 @@ export class Events {
 
   #listed(event: StoredEvent): ListedEvent {
     const active = this.#reported.get(keyOf(event))?.active === event;
-    return { ...plainEvent(event), muted: event.muted === true, active };
+    return listed(event, active);
   }
 
   // The file
@@ -415,6 +423,6 @@ function keyOf({ kind, subject, once }: Pick<Occurrence, "kind" | "subject" | "o
   return JSON.stringify([kind, plainSubject(subject), once === undefined ? null : plainSubject(once.name)]);
 }
 
-function plainEvent({ id, at, kind, severity, subject, message, next, state }: StoredEvent): Event {
-  return { id, at, kind, severity, subject, message, next, state };
+function listed({ muted, over: _, once: __, ...event }: StoredEvent, active: boolean): ListedEvent {
+  return { ...event, muted: muted === true, active };
 }

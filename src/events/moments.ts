@@ -3,7 +3,7 @@ import { DAY_MS, HOUR_MS } from "../core/units.ts";
 import { type Level, type SessionLevel, takenInAll } from "../limits/counters.ts";
 import { durationInWords, endInWords, limitFigures, limitName, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { FOREVER, type Occurrence } from "./event.ts";
+import { FOREVER, type Occurrence, type Said } from "./event.ts";
 
 /* What happens once: a limit that is nearly or quite used up, and what is about to end. Pure. */
 
@@ -22,6 +22,7 @@ export interface Ending {
   readonly what: string;
   readonly at: number;
   readonly next: string | null;
+  readonly said: Said;
 }
 
 /** Whether this was reported, and must not be again. */
@@ -68,12 +69,17 @@ function toolLimit(tool: string, level: Level, now: number, wasReported: WasRepo
   const resets = window === null ? "" : `, resets ${momentInWords(window.end, now, systemCalendar)}`;
   const own = limit.kind === "quota" ? "its quota" : `its limit ${name}`;
   const raise = limit.kind === "quota" ? `raise tools.${tool}.quota` : advice.lift(tool, limit.kind);
+  const values = { name: tool, percent: percentOf(used, max), used: figures.used ?? "", most: figures.max };
   return {
     ...about,
     severity: "warning",
     message: `tool ${tool} has ${shareInWords(used, max)} ${own}: ${figures.used} of ${figures.max}${resets}`,
     next: share === 100 ? raise : advice.usage(),
     once: onceAt(share),
+    said:
+      "per" in limit
+        ? { code: "limit", values: { ...values, limit: limit.kind, per: limit.per } }
+        : { code: "quota", values },
   };
 }
 
@@ -98,6 +104,17 @@ function sessionLimit(
     message: `session ${id} of tool ${tool} has ${shareInWords(used, max)} its limit on ${kind}: ${figures.used} of ${figures.max}`,
     next: share === 100 ? advice.liftSession(id, kind, null, tool) : advice.sessions(),
     once: onceAt(share),
+    said: {
+      code: "session-limit",
+      values: {
+        name: tool,
+        session: id,
+        percent: percentOf(used, max),
+        used: figures.used ?? "",
+        most: figures.max,
+        limit: kind,
+      },
+    },
   };
 }
 
@@ -117,7 +134,11 @@ function shareToReport(
 
 /** By its figures, nothing is used up while something is left. */
 function shareInWords(used: number, max: number): string {
-  return used >= max ? "used up" : `used ${Math.floor((used * 100) / max)} % of`;
+  return used >= max ? "used up" : `used ${percentOf(used, max)} % of`;
+}
+
+function percentOf(used: number, max: number): number {
+  return Math.min(100, Math.floor((used * 100) / max));
 }
 
 /** The longer one first. */
@@ -128,7 +149,7 @@ const NOTICES = [
 
 /** What ends within seven days, and again within one. */
 export function findEndings(endings: readonly Ending[], now: number): Occurrence[] {
-  return endings.flatMap(({ subject, what, at, next }) => {
+  return endings.flatMap(({ subject, what, at, next, said }) => {
     const left = at - now;
     const due = NOTICES.findLast(({ ms }) => left <= ms);
     if (left <= 0 || due === undefined) return [];
@@ -139,6 +160,7 @@ export function findEndings(endings: readonly Ending[], now: number): Occurrence
         subject,
         message: `${what} expires in ${durationInWords(left)}: ${endInWords(at, systemCalendar)}`,
         next,
+        said,
         // A console may round the same end in another way each time.
         once: { name: `${what} ${due.name} ${Math.round(at / HOUR_MS)}`, until: at },
       },

@@ -1,7 +1,7 @@
 import type { EventKind } from "../config/schema.ts";
 import { escapeControlChars } from "../core/display.ts";
 import { redactCredentials, redactKeyShapes } from "../core/redact.ts";
-import type { Occurrence } from "./event.ts";
+import type { Occurrence, Said } from "./event.ts";
 
 /* Events leave this machine, so what they say is made safe in one place, whatever reported it. */
 
@@ -15,7 +15,7 @@ const NAMING_KINDS: readonly EventKind[] = ["other-model", "limit"];
 
 /** Without anything that looks like a credential, without whole addresses, and on one line. */
 export function plainOccurrence(occurrence: Occurrence): Occurrence {
-  const { kind, subject, message, next, once } = occurrence;
+  const { kind, subject, message, next, once, said } = occurrence;
   return {
     ...occurrence,
     subject: plainSubject(subject),
@@ -23,7 +23,17 @@ export function plainOccurrence(occurrence: Occurrence): Occurrence {
     // A command may have such names, too.
     next: next === null ? null : plainNames(next),
     ...(once !== undefined && { once: { ...once, name: plainSubject(once.name) } }),
+    ...(said !== undefined && { said: plainSaid(said) }),
   };
+}
+
+/** What is named in it may be long, as in an event's command; only a problem is a sentence. */
+export function plainSaid({ code, values }: Said): Said {
+  const plain = Object.entries(values).map(([name, value]) => {
+    if (typeof value === "number") return [name, value];
+    return [name, name === "problem" ? plainSentence(value) : plainNames(value)];
+  });
+  return { code, values: Object.fromEntries(plain) };
 }
 
 /** Of a plain subject it is the same. */

@@ -117,6 +117,15 @@ export function unusualHour(
     message: `tool ${tool} has spent ${dollars(cost)} in this hour, ${Math.floor(cost / usual)} times its usual ${dollars(usual)}`,
     next: advice.sessions(),
     once: onceIn(hour),
+    said: {
+      code: "spending",
+      values: {
+        name: tool,
+        spent: dollars(cost),
+        times: Math.floor(cost / usual),
+        usual: dollars(usual),
+      },
+    },
   };
 }
 

@@ -94,7 +94,7 @@ export class EventWatch {
       this.#observe(now),
     );
     for (const occurrence of begun) events.report(occurrence);
-    for (const { kind, subject, message } of ended) events.end(kind, subject, message);
+    for (const { kind, subject, message, said } of ended) events.end(kind, subject, message, said);
     this.#seen = new Set(holding.map(nameOf));
     const wasReported: Events["wasReported"] = (occurrence) => events.wasReported(occurrence);
     const moments = [
@@ -137,6 +137,7 @@ export class EventWatch {
         what: `the login${whose} at ${subject}`,
         at,
         next: advice.mirrorLogin(gateway, account),
+        said: { code: "login-expires", values: { name: gateway, ends_at: at } },
       };
     });
     this.check();
@@ -179,7 +180,8 @@ export class EventWatch {
     const { refusal, next } = keyHealth.report(tool, key, { facts: mirror.factsOf(tool), canRotate });
     // By the console the key works again.
     if (refusal === null) return { name, key: "accepted", refused: null };
-    return { name, key: "refused", refused: { problem: refusal.cause.problem, next } };
+    const { problem, detail, name: cause } = refusal.cause;
+    return { name, key: "refused", refused: { problem, cause: detail ?? cause, next } };
   }
 
   #rejected(): RejectedConfig | null {
@@ -208,12 +210,14 @@ export class EventWatch {
       const found: Ending[] = [];
       if (expires !== null) {
         const next = `change tools.${name}.expires in config.yaml`;
-        found.push({ subject, what: subject, at: expires, next });
+        const said = { code: "tool-expires", values: { name, ends_at: expires } } as const;
+        found.push({ subject, what: subject, at: expires, next, said });
       }
       const keyEnds = mirror.factsOf(tool)?.expires_at ?? null;
       if (keyEnds !== null) {
         const rotate = mirror.canChangeKeys(tool.gateway) ? advice.rotate : advice.rotateByHand;
-        found.push({ subject, what: `the key of ${subject}`, at: keyEnds, next: rotate(name) });
+        const said = { code: "key-expires", values: { name, ends_at: keyEnds } } as const;
+        found.push({ subject, what: `the key of ${subject}`, at: keyEnds, next: rotate(name), said });
       }
       return found;
     });

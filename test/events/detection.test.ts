@@ -47,7 +47,7 @@ const key = (given: object): Partial<Observed> => ({
 });
 const REFUSED = {
   key: "refused",
-  refused: { problem: "the key was deleted", next: "keybearer tools rotate codex" },
+  refused: { problem: "the key was deleted", cause: "key-deleted", next: "keybearer tools rotate codex" },
 };
 
 /** What begins when this is observed for the first time. */
@@ -329,7 +329,13 @@ t.test("limits of a session, each once", async (t) => {
 
 t.test("what ends is announced seven days and one day before", async (t) => {
   const ending = (left: number) => [
-    { subject: "tool codex", what: "tool codex", at: NOW + left, next: null },
+    {
+      subject: "tool codex",
+      what: "tool codex",
+      at: NOW + left,
+      next: null,
+      said: { code: "tool-expires", values: {} } as const,
+    },
   ];
   const names = new Set<string>();
   for (const [left, expected] of [
