@@ -14,6 +14,7 @@ import { moreInWords } from "../limits.ts";
 import type { Translate } from "../messages/messages.ts";
 import { causeMessage } from "../refusals.ts";
 import { hrefOf, hrefOfTool } from "../route.ts";
+import { gatewayProblem } from "../sentences.ts";
 import { ActionButton } from "./action-dialog.tsx";
 import { Gauges } from "./gauge.tsx";
 import { Fold } from "./panel.tsx";
@@ -113,7 +114,7 @@ function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
       const values = {
         time: timeInWords(since ?? time, time),
         n: exact(failures),
-        problem: why ?? t("frame.unknown"),
+        problem: why === null ? t("frame.unknown") : gatewayProblem(why, t),
       };
       return {
         id: `gateway ${name}`,

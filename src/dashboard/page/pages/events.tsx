@@ -3,11 +3,13 @@ import { advice } from "../../../core/advice.ts";
 import { Answered, useAnswer } from "../answer.tsx";
 import { Panel } from "../components/panel.tsx";
 import { Command, Moment, NextStep } from "../components/text.tsx";
-import { type PageProps, useFrame } from "../frame.tsx";
+import { type PageProps, useFrame, useTime } from "../frame.tsx";
+import { eventInWords, subjectInWords } from "../sentences.ts";
 
 /** What happened, the newest first, and whether the owner's channels got it. */
 export function EventsPage({ state: { now } }: PageProps) {
   const { t } = useFrame();
+  const time = useTime();
   // What lasts is in the status, so a change there means that there is a new event.
   const asked = useAnswer("/api/history", { on: now.status.events[0]?.id });
   const { channels, quiet } = now.status.notify;
@@ -24,23 +26,25 @@ export function EventsPage({ state: { now } }: PageProps) {
               <p class="empty">{t("events.none")}</p>
             ) : (
               <ul class="list">
-                {events
-                  .toReversed()
-                  .map(({ id, at, severity, subject, message, next, state, muted, active }) => (
+                {events.toReversed().map((event) => {
+                  const { id, at, severity, subject, state, muted, active } = event;
+                  const { text, next } = eventInWords(event, time, t);
+                  return (
                     <Item
                       key={id}
                       severity={state === "ended" ? "info" : severity}
                       when={<Moment at={at} />}
-                      name={subject}
+                      name={subjectInWords(subject, t)}
                       tags={[
                         active ? t("events.active") : null,
                         state === "ended" ? t("events.ended") : null,
                         muted ? t("events.muted") : null,
                       ]}
-                      text={message}
+                      text={text}
                       next={next}
                     />
-                  ))}
+                  );
+                })}
               </ul>
             )
           }

@@ -16,6 +16,7 @@ import { useFrame, useTime } from "../../frame.tsx";
 import { usedInWords } from "../../limits.ts";
 import type { Translate } from "../../messages/messages.ts";
 import { hrefOf } from "../../route.ts";
+import { toolProblem } from "../../sentences.ts";
 import { Connect } from "./connect.tsx";
 import {
   giveForm,
@@ -37,7 +38,8 @@ interface ToolViewProps {
 /** Everything about one tool, and what can be changed of it. */
 export function ToolView({ tool, answer, today }: ToolViewProps) {
   const { t } = useFrame();
-  const { name, running, last_use: used, why, next } = tool;
+  const { name, running, last_use: used } = tool;
+  const { text: why, next } = toolProblem(tool, useTime(), t);
   const requests = today?.requests ?? 0;
   const cost = costInWords(today?.cost_microdollars ?? 0, today?.unknown_cost);
   const asked = useAnswer(`/api/tools/${encodeURIComponent(name)}`, { on: `${running} ${used} ${requests}` });

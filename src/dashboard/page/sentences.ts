@@ -1,0 +1,91 @@
+import type { ListedEvent, Said } from "../../events/event.ts";
+import { isUsedUp } from "../../limits/format.ts";
+import type { MirrorReport } from "../../mirror/report/shape.ts";
+import type { ToolSettings } from "../api.ts";
+import { spanInWords, timeInWords } from "./format.ts";
+import { limitName, type ShownLimit } from "./limits.ts";
+import { findMessage, type Translate, type Values } from "./messages/messages.ts";
+import { causeMessage } from "./refusals.ts";
+
+/* What the daemon says in English, in the reader's language where a code or a state says it, too. */
+
+interface Sentence {
+  readonly text: string | null;
+  /** What to do, in the daemon's words: mostly a command. null: nothing, or the text says it. */
+  readonly next: string | null;
+}
+
+/** An event of another version has the daemon's own sentence. */
+export function eventInWords({ said, message, next }: ListedEvent, now: number, t: Translate): Sentence {
+  const id = said === undefined ? null : findMessage(`event.${said.code}`);
+  if (said === undefined || id === null) return { text: message, next };
+  const { more, cause = "", problem = "" } = said.values;
+  const known = causeMessage({ cause: String(cause), cause_detail: null });
+  const words = known === null ? gatewayProblem(String(problem), t) : t(known);
+  const sentence = t(id, { ...valuesInWords(said, now, t), problem: words });
+  const text = more === undefined ? sentence : t("event.more", { sentence, n: more });
+  return { text, next: known === null ? next : commandIn(next) };
+}
+
+function valuesInWords({ values }: Said, now: number, t: Translate): Values {
+  const { limit, per = null } = values;
+  const words: Record<string, string | number> = { ...values };
+  for (const [name, value] of Object.entries(values)) {
+    if (name.endsWith("_at")) words[name] = timeInWords(Number(value), now);
+    if (name.endsWith("_ms")) words[name] = spanInWords(Number(value), t);
+  }
+  if (limit !== undefined) words.limit = limitName({ limit, per } as Pick<ShownLimit, "limit" | "per">, t);
+  return words;
+}
+
+/** tool codex, key …a1b2, config.yaml */
+export function subjectInWords(subject: string, t: Translate): string {
+  const [type = "", name] = subject.split(" ", 2);
+  const id = findMessage(`subject.${type}`);
+  return id === null ? subject : t(id, { name: name ?? "" });
+}
+
+/** Why a gateway cannot be reached: "nothing listens there (ECONNREFUSED)". */
+export function gatewayProblem(problem: string, t: Translate): string {
+  const [, code = ""] = /\(([A-Z_]+)\)$/.exec(problem) ?? [];
+  const id = findMessage(`network.${code}`);
+  return id === null ? problem : `${t(id)} (${code})`;
+}
+
+/** Why a tool does not work, or soon may not. */
+export function toolProblem(tool: ToolSettings, now: number, t: Translate): Sentence {
+  const { state, group, expires, limits, refused, why, next } = tool;
+  switch (state) {
+    case "disabled":
+    case "no-token":
+      return { text: t(`why.${state}`), next };
+    case "expired":
+      return { text: t("why.expired", { when: timeInWords(expires ?? now, now) }), next };
+    case "group-disabled":
+      return { text: t("why.group-disabled", { group: group ?? "" }), next };
+    case "needs-trust":
+      return { text: `${t("card.held.text")} ${why ?? ""}`, next };
+    case "at-limit": {
+      const full = limits.filter((limit) => limit.limit !== "concurrent" && isUsedUp(limit));
+      const names = full.map((limit) => limitName(limit, t)).join(t("frame.comma"));
+      return { text: t("why.at-limit", { limits: names }), next };
+    }
+    case "key-refused": {
+      const known =
+        refused === null ? null : causeMessage({ cause: refused.cause, cause_detail: refused.detail });
+      return known === null ? { text: why, next } : { text: t(known), next: commandIn(next) };
+    }
+    default:
+      return { text: why, next };
+  }
+}
+
+/** Of "enable it in the console, or replace it: keybearer tools rotate codex" the command; null: it has none. */
+function commandIn(next: string | null): string | null {
+  return /keybearer [^;:]+$/.exec(next ?? "")?.[0] ?? null;
+}
+
+/** Why a console cannot be read now. */
+export function consoleState(state: MirrorReport["state"], t: Translate): string {
+  return t(findMessage(`console.${state}`) ?? "frame.unknown");
+}
