@@ -44,7 +44,9 @@ export type FailureCode =
   | "digits-wrong-thrice"
   | "config-not-in-force"
   | "rows-changed"
-  | "nothing-held";
+  | "nothing-held"
+  | "bookmark-user-unknown"
+  | "bookmark-port-closed";
 
 /** POST /api/session takes { code }, or of a remembered browser this. */
 export interface Proof {
@@ -176,9 +178,11 @@ export interface PlanAnswer {
 export interface RunAnswer {
   readonly what: string;
   readonly undo: string | null;
-  /** What is to be known beside that it was done; null: nothing. */
+  /** What is to be known beside that it was done: a NoteCode, or what a console says; null: nothing. */
   readonly note: string | null;
 }
+
+export type NoteCode = "unchanged" | "old-key-later";
 
 /** GET /api/models?tool=<name>: asks the gateway, which may take seconds. null: the tool is disabled. */
 export interface ModelsAnswer {

@@ -15,7 +15,6 @@ import t, { type Test } from "tap";
 import type { BrowsersAnswer } from "../../src/control/browsers.ts";
 import type { Digits } from "../../src/control/confirmation.ts";
 import { advice } from "../../src/core/advice.ts";
-import type { Problem } from "../../src/core/display.ts";
 import type { Failure, PlanAnswer, SessionAnswer } from "../../src/dashboard/api.ts";
 import { Bookmarks, bookmarkProblem } from "../../src/dashboard/bookmarks/bookmarks.ts";
 import { Sessions } from "../../src/dashboard/sessions.ts";
@@ -48,7 +47,7 @@ function prepare(t: Test) {
   const watch = { onChange: () => {} };
   const sessions = new Sessions(clock, () => watch.onChange());
   const lines: string[] = [];
-  const here: { problem: Problem | null } = { problem: null };
+  const here: { problem: ReturnType<typeof bookmarkProblem> } = { problem: null };
   const make = () =>
     new Bookmarks({ file, clock, log: quietLog(lines), sessions, problem: () => here.problem });
   const bookmarks = make();
@@ -342,7 +341,7 @@ t.test("where the port is not always open, or users are not checked, entries are
     t.throws(() => bookmarks.exchange(proof, ORIGIN), words);
     t.throws(() => bookmarks.challenge(browser.publicKey, ORIGIN), words);
     await t.rejects(remember("more"), words);
-    t.match(bookmarks.list(), { browsers: [{ name: "laptop" }], why: problem?.problem });
+    t.match(bookmarks.list(), { browsers: [{ name: "laptop" }], why: problem?.problem, code: problem?.code });
     t.same(await bookmarks.revoke("laptop"), {}, "but they can be revoked");
   }
 });

@@ -60,7 +60,7 @@ export async function serveControls(
     stopSession: () => null,
     liftSession: () => null,
     confirmations: { waiting: () => [], confirm: () => null, ended: () => null, leave: () => {} },
-    browsers: { list: () => ({ browsers: [], why: null, next: null }), revoke: async () => null },
+    browsers: { list: () => ({ browsers: [], why: null, code: null, next: null }), revoke: async () => null },
     open: () => Promise.reject(new Error("there is no dashboard")),
     usage: NO_USAGE,
     actions: new ActionLog(systemClock),

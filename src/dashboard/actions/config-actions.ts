@@ -19,6 +19,7 @@ import { type Failed, quoteForShell, withNext } from "../../core/display.ts";
 import { HttpError } from "../../core/errors.ts";
 import { makeToken } from "../../core/token.ts";
 import { freePlace, keychainThere, sourceText, tryKeychain } from "../../keys/stored-keys.ts";
+import type { NoteCode } from "../api.ts";
 import { codedError } from "../http.ts";
 import { call, type Plan, type PlanDeps, type Planned, type Planners } from "./plan.ts";
 
@@ -162,7 +163,7 @@ function planEdit(deps: PlanDeps, edit: PreparedEdit, token: string | null = nul
     change,
     diff,
     async run() {
-      if (before === after) return { note: "it was so already", token };
+      if (before === after) return { note: "unchanged" satisfies NoteCode, token };
       await write(deps, edit);
       await takeEffect(deps);
       return { note: null, token };

@@ -4,6 +4,7 @@ import { HttpError } from "../../core/errors.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { RotatableKey } from "../../lifecycle/renewal.ts";
 import { amountInWords } from "../../limits/format.ts";
+import type { NoteCode } from "../api.ts";
 import { codedError } from "../http.ts";
 import type { ActionOf } from "./action.ts";
 import { call, DONE, type Done, type PlanDeps, type Planners } from "./plan.ts";
@@ -53,7 +54,7 @@ export const DAEMON_ACTIONS = {
           tool,
           options,
         );
-        const later = rotated.state === "retiring" ? "the old key is deleted when no request uses it" : null;
+        const later = rotated.state === "retiring" ? ("old-key-later" satisfies NoteCode) : null;
         return { ...DONE, note: rotated.why ?? later };
       },
     };

@@ -20,7 +20,7 @@ export interface Plan {
 }
 
 export interface Done {
-  /** What is to be known beside that it was done; null: nothing. */
+  /** See RunAnswer. */
   readonly note: string | null;
   /** For `keybearer confirm`, which prints it; null: there is none. */
   readonly token: string | null;

@@ -8,7 +8,7 @@ import { errorMessage, HttpError } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import { Semaphore } from "../../core/semaphore.ts";
 import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
-import type { Proof } from "../api.ts";
+import type { FailureCode, Proof } from "../api.ts";
 import { codedError } from "../http.ts";
 import type { Sessions } from "../sessions.ts";
 import { readBrowsers, type StoredBrowser, writeBrowsers } from "./browser-file.ts";
@@ -32,7 +32,7 @@ interface BookmarksDeps {
   readonly log: Logger;
   readonly sessions: Pick<Sessions, "start" | "endOf" | "endForgotten">;
   /** Why no browser may be remembered here; null: one may. Asked each time, since config.yaml can change. */
-  readonly problem: () => Problem | null;
+  readonly problem: () => BookmarkProblem | null;
 }
 
 /** The browsers that get a session without a terminal: each has a key of its own, whose signature is asked for. */
@@ -53,6 +53,7 @@ export class Bookmarks implements Browsers {
     return {
       browsers: browsers.map(withFingerprint),
       why: problem?.problem ?? null,
+      code: problem?.code ?? null,
       next: problem?.next ?? null,
     };
   }
@@ -156,17 +157,17 @@ export class Bookmarks implements Browsers {
   /** Throws an HttpError where bookmarks cannot be used. */
   #usable(): readonly StoredBrowser[] {
     const { browsers, problem } = this.#read();
-    if (problem !== null) throw new HttpError(409, problem);
+    if (problem !== null) throw new HttpError(409, problem, problem.code);
     return browsers;
   }
 
   /** @returns problem: why they cannot be used; null: they can */
-  #read(): { readonly browsers: readonly StoredBrowser[]; readonly problem: Problem | null } {
+  #read(): { readonly browsers: readonly StoredBrowser[]; readonly problem: BookmarkProblem | null } {
     const read = readBrowsers(this.#deps.file);
     const problem = this.#deps.problem();
     return read.ok
       ? { browsers: this.#inUse(read.browsers), problem }
-      : { browsers: [], problem: problem ?? read };
+      : { browsers: [], problem: problem ?? { ...read, code: null } };
   }
 
   #inUse(browsers: readonly StoredBrowser[]): readonly StoredBrowser[] {
@@ -200,17 +201,26 @@ export class Bookmarks implements Browsers {
   }
 }
 
+interface BookmarkProblem extends Problem {
+  readonly code: FailureCode | null;
+}
+
 /** Why browsers cannot be remembered with these settings, or on this system; null: they can. */
-export function bookmarkProblem(when: "asked" | "always" | "never", isUserChecked: boolean): Problem | null {
+export function bookmarkProblem(
+  when: "asked" | "always" | "never",
+  isUserChecked: boolean,
+): BookmarkProblem | null {
   if (!isUserChecked)
     return {
       problem:
         "no browser can be remembered here: this system does not show which user a connection belongs to",
+      code: "bookmark-user-unknown",
       next: advice.open(),
     };
   if (when === "always") return null;
   return {
     problem: `a bookmark opens the dashboard only where its port is always open, and dashboard.when is ${when}`,
+    code: "bookmark-port-closed",
     next: "write dashboard: { when: always } into config.yaml",
   };
 }

@@ -7,7 +7,7 @@ import { type ActionForm, isForm, type Values } from "../form.ts";
 import { useFrame, useProblem } from "../frame.tsx";
 import { moreInWords } from "../limits.ts";
 import { Failed } from "../live/client.ts";
-import type { Translate } from "../messages/messages.ts";
+import { findMessage, type Translate } from "../messages/messages.ts";
 import { Dialog, Form, type FormProblem } from "./dialog.tsx";
 import { Command, Text } from "./text.tsx";
 
@@ -101,7 +101,7 @@ export function ActionDialog({ asked, onClose }: ActionDialogProps) {
       {step.name === "done" ? (
         <div class="stack" role="status">
           <p>{t("act.done")}</p>
-          {step.ran.note === null ? null : <p>{step.ran.note}</p>}
+          {step.ran.note === null ? null : <p>{noteInWords(step.ran.note, t)}</p>}
           {action?.kind === "token" || action?.kind === "create" ? <Text id="act.token.printed" /> : null}
           {step.ran.undo === null ? null : <Undo command={step.ran.undo} />}
         </div>
@@ -120,6 +120,12 @@ export function ActionDialog({ asked, onClose }: ActionDialogProps) {
       ) : null}
     </Dialog>
   );
+}
+
+/** What has no code is what a console says. */
+function noteInWords(note: string, t: Translate): string {
+  const id = findMessage(`note.${note}`);
+  return id === null ? note : t(id);
 }
 
 /** What an action does. */

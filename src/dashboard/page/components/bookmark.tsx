@@ -6,6 +6,7 @@ import { nameField, type Values } from "../form.ts";
 import { type Frame, useFrame } from "../frame.tsx";
 import { makeBrowserKey, readBrowserKey } from "../live/browser-key.ts";
 import { messageOf } from "../live/client.ts";
+import { findMessage } from "../messages/messages.ts";
 import { Dialog, Form, type FormProblem } from "./dialog.tsx";
 import { type Column, column, Table } from "./table.tsx";
 
@@ -52,13 +53,14 @@ function BookmarkDialog({ onClose }: { readonly onClose: () => void }) {
     <Dialog title={t("bookmark.title")} onClose={onClose}>
       <p>{t("bookmark.lead")}</p>
       <Answered asked={own === null ? { ...asked, value: null } : asked}>
-        {({ browsers, why, next }) => {
+        {({ browsers, why, code, next }) => {
+          const known = findMessage(`problem.${code}`);
           const itself = browsers.find((each) => each.public_key === own?.key);
           return (
             <>
               {why === null ? null : (
                 <p class="wrong" role="alert">
-                  {[why, next].filter((part) => part !== null).join(" → ")}
+                  {known === null ? [why, next].filter((part) => part !== null).join(" → ") : t(known)}
                 </p>
               )}
               {browsers.length === 0 ? null : (

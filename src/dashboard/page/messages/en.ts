@@ -823,4 +823,10 @@ export const EN = {
   "problem.config-not-in-force": "config.yaml is not in force, so nothing was changed → keybearer check",
   "problem.rows-changed": "There are other rows than the page showed. Look at them again.",
   "problem.nothing-held": "Nothing of it is held, or not any more.",
+  "problem.bookmark-user-unknown":
+    "No browser can be remembered here: this system does not show which user a connection belongs to → keybearer open",
+  "problem.bookmark-port-closed":
+    "A bookmark opens the dashboard only where its port is always open: write dashboard: { when: always } into config.yaml.",
+  "note.unchanged": "It was so already.",
+  "note.old-key-later": "The old key is deleted when no request uses it.",
 } as const;

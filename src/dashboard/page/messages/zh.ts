@@ -790,4 +790,9 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "problem.config-not-in-force": "config.yaml 没有生效，所以什么都没有改 → keybearer check",
   "problem.rows-changed": "现在的记录与页面上显示的不同。请重新查看。",
   "problem.nothing-held": "这里没有等待信任的更改，或已不再等待。",
+  "problem.bookmark-user-unknown": "这里不能记住浏览器：这个系统不显示连接属于哪个用户 → keybearer open",
+  "problem.bookmark-port-closed":
+    "只有端口一直开着，书签才能打开这个页面：请在 config.yaml 中写 dashboard: { when: always }。",
+  "note.unchanged": "本来就是这样。",
+  "note.old-key-later": "等没有请求再用旧密钥时，它会被删除。",
 };
