@@ -30,6 +30,19 @@ export type RecordVerdict = "matched" | "differs" | "pending" | "missing";
  */
 export type How = "id" | "pair" | "presumed" | "sum";
 
+/** Reasons without a name or a number in them. The dashboard finds them in a reason, and says them in the reader's language. */
+export const REASONS = {
+  rotated: "the key was rotated here and is still in use",
+  "no-such-id": "no request that passed here has this id",
+  "none-fits": "no request that passed here fits it",
+  "no-ids": "without ids this is a suspicion",
+  "not-listed-yet": "the console does not list it yet",
+  "not-listed": "the console should list it, but does not: a row was dropped, or logging is off",
+  /** LiteLLM names a row by the id of the provider's answer. */
+  "repeated-id":
+    "the provider gave its answer the id of another one, and the console keeps one row for both; the key's spend counts both",
+} as const;
+
 export interface JudgedRow {
   readonly identity: string;
   readonly verdict: RowVerdict;

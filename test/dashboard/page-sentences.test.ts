@@ -5,8 +5,10 @@ import t, { type Test } from "tap";
 import type { ToolSettings } from "../../src/dashboard/api.ts";
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
 import {
+  blindSpotInWords,
   eventInWords,
   gatewayProblem,
+  reasonInWords,
   subjectInWords,
   toolProblem,
 } from "../../src/dashboard/page/sentences.ts";
@@ -15,7 +17,9 @@ import { type ListedEvent, type Occurrence, SENTENCE_CODES } from "../../src/eve
 import { Events } from "../../src/events/events.ts";
 import { findEndings, findUsedLimits } from "../../src/events/moments.ts";
 import { unusualHour } from "../../src/events/spending.ts";
+import { BLIND_SPOTS } from "../../src/mirror/report/notable.ts";
 import type { Alarm } from "../../src/mirror/report/shape.ts";
+import { REASONS } from "../../src/mirror/verdict.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 
@@ -174,6 +178,25 @@ t.test("an event of another version has the daemon's own sentence", async (t) =>
   t.match(eventInWords(old, NOW, zh), { text: event.message, next: event.next });
   t.equal(subjectInWords("tool codex", zh), "工具 codex");
   t.equal(subjectInWords("config.yaml", zh), "config.yaml");
+});
+
+t.test("a reason is said in the reader's language as far as it names nothing", async (t) => {
+  for (const reason of Object.values(REASONS)) {
+    t.equal(reasonInWords(reason, en), reason);
+    t.match(reasonInWords(reason, zh), /^[^a-z]+$/);
+  }
+  t.match(
+    reasonInWords(`${REASONS.rotated}: ${REASONS["none-fits"]}; laptop has this key`, zh),
+    /^这个密钥.*: 经过这里.*; laptop has this key$/,
+  );
+});
+
+t.test("what the alarm cannot see is said in the reader's language", async (t) => {
+  for (const spot of Object.values(BLIND_SPOTS)) {
+    t.equal(blindSpotInWords(spot, en), spot);
+    t.match(blindSpotInWords(spot, zh), /^\p{Script=Han}/u);
+  }
+  t.equal(blindSpotInWords("requests before noon", zh), "requests before noon");
 });
 
 t.test("why a tool does not work is said by its state", async (t) => {

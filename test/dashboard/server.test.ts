@@ -419,7 +419,6 @@ t.test("a tool is disabled and enabled, and no answer contains a key or hash", a
     diff: [],
     keys: [],
     keys_problems: [],
-    over_time: [],
   });
   t.equal((await get("/api/models?tool=nobody")).status, 404);
   const month = new Date(NOON.now()).toISOString().slice(0, 7);

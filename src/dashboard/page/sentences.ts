@@ -1,6 +1,8 @@
 import type { ListedEvent, Said } from "../../events/event.ts";
 import { isUsedUp } from "../../limits/format.ts";
+import { BLIND_SPOTS } from "../../mirror/report/notable.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
+import { REASONS } from "../../mirror/verdict.ts";
 import type { ToolSettings } from "../api.ts";
 import { spanInWords, timeInWords } from "./format.ts";
 import { limitName, type ShownLimit } from "./limits.ts";
@@ -83,6 +85,19 @@ export function toolProblem(tool: ToolSettings, now: number, t: Translate): Sent
 /** Of "enable it in the console, or replace it: keybearer tools rotate codex" the command; null: it has none. */
 function commandIn(next: string | null): string | null {
   return /keybearer [^;:]+$/.exec(next ?? "")?.[0] ?? null;
+}
+
+/** Why a row or a request has its verdict. What names a request or a number stays in the daemon's words. */
+export function reasonInWords(reason: string, t: Translate): string {
+  const reasons = Object.entries(REASONS) as [keyof typeof REASONS, string][];
+  return reasons.reduce((text, [code, words]) => text.replace(words, t(`reason.${code}`)), reason);
+}
+
+/** What the leak alarm cannot see. */
+export function blindSpotInWords(spot: string, t: Translate): string {
+  const spots = Object.entries(BLIND_SPOTS) as [keyof typeof BLIND_SPOTS, string][];
+  const [code] = spots.find(([, words]) => words === spot) ?? [];
+  return code === undefined ? spot : t(`blind.${code}`);
 }
 
 /** Why a console cannot be read now. */

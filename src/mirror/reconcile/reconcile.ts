@@ -1,5 +1,5 @@
 import { DAY_MS, exact, exactDollars, MINUTE_MS } from "../../core/units.ts";
-import type { JudgedRecord, JudgedRow, RowVerdict, Theirs } from "../verdict.ts";
+import { type JudgedRecord, type JudgedRow, REASONS, type RowVerdict, type Theirs } from "../verdict.ts";
 import { groupedBy, Timeline, without } from "./candidates.ts";
 import {
   type Context,
@@ -279,10 +279,6 @@ function judgeLeftRows(
   });
 }
 
-const NOT_LISTED = "the console should list it, but does not: a row was dropped, or logging is off";
-/** LiteLLM names a row by the id of the provider's answer. */
-const REPEATED_ID =
-  "the provider gave its answer the id of another one, and the console keeps one row for both; the key's spend counts both";
 const COMPANION = "another row of the same request, which is foreign";
 
 /** The records that make a foreign row doubtful. */
@@ -365,12 +361,11 @@ function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Co
     return { verdict: "pending", reason: "it is too recent to be called foreign" };
   const blind = blindSiblings(key, startOf(main), context.siblings);
   if (blind.length > 0) return coverageGap(cannotSee(blind));
-  const old =
-    held.until !== null && main.at > held.until ? "the key was rotated here and is still in use: " : "";
+  const old = held.until !== null && main.at > held.until ? `${REASONS.rotated}: ` : "";
   const isOtherId = context.hands_out_ids && main.request_id !== null;
   return {
     verdict: "foreign",
-    reason: `${old}no request that passed here ${isOtherId ? "has this id" : "fits it"}`,
+    reason: `${old}${isOtherId ? REASONS["no-such-id"] : REASONS["none-fits"]}`,
   };
 }
 
@@ -431,7 +426,7 @@ function findDoubt(group: RowGroup, nearby: NearbyRecords, context: Context): st
   const senders = mayHaveSent(group.key, startOf(main), context.siblings);
   const sender = senders.find(({ isVerified }) => !isVerified);
   if (sender !== undefined) return `${UNSIGNED}: ${sender.name} has this key, and may have sent it`;
-  if (!context.hands_out_ids || main.request_id === null) return "without ids this is a suspicion";
+  if (!context.hands_out_ids || main.request_id === null) return REASONS["no-ids"];
   const [stopped] = senders;
   if (stopped !== undefined)
     return `${stopped.name} has this key and was stopped: it may run again where it cannot reach the store`;
@@ -473,8 +468,8 @@ function judgeLeftRecords(
   return listable.map((record): JudgedRecord => {
     const judged = { record: record.id, how: null, row: null, theirs: null };
     if (now - endOf(record) <= MISSING_AFTER_MS)
-      return { ...judged, verdict: "pending", reason: "the console does not list it yet" };
-    const reason = record.ids.some((id) => listed.has(id)) ? REPEATED_ID : NOT_LISTED;
+      return { ...judged, verdict: "pending", reason: REASONS["not-listed-yet"] };
+    const reason = record.ids.some((id) => listed.has(id)) ? REASONS["repeated-id"] : REASONS["not-listed"];
     return { ...judged, verdict: "missing", reason };
   });
 }

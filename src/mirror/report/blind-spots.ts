@@ -13,6 +13,7 @@ import {
 import { readFact, readStartFit } from "../store/facts.ts";
 import { heldTimes } from "../store/keys.ts";
 import { queryNumber } from "../store/query.ts";
+import { BLIND_SPOTS } from "./notable.ts";
 import type { ConsoleStatus } from "./shape.ts";
 
 /* What the leak alarm cannot see, so that silence is not mistaken for safety. */
@@ -39,9 +40,9 @@ export function blindSpots(
   for (const one of readUnreadKeys(db, gateway)) spots.push(unreadKey(one, toolsOf(one.key), gateway));
 
   if (state !== "ok" && state !== "syncing")
-    spots.push(last_sync === null ? "anything: its rows were never read" : "anything since the last sync");
+    spots.push(last_sync === null ? BLIND_SPOTS["never-read"] : BLIND_SPOTS["since-sync"]);
   spots.push(...unlistedCalls(kind));
-  spots.push("calls that the console's operator does not log");
+  spots.push(BLIND_SPOTS.unlogged);
   spots.push(takenForOurs(db, gateway));
   const abandoned = [...held].filter(([, { until, replaced }]) => until !== null && !replaced);
   if (abandoned.length > 0)
@@ -53,15 +54,11 @@ export function blindSpots(
 function unlistedCalls(kind: ConsoleKind | null): string[] {
   switch (kind) {
     case "new-api":
-      return ["calls that failed, unless the console's operator has them logged"];
+      return [BLIND_SPOTS["failed-unlogged"]];
     case "litellm":
-      return [
-        "calls that were refused and name no model, such as a list of models",
-        "a call whose provider repeats the id of an earlier answer: LiteLLM keeps the earlier row only, and counts both in the key's spend",
-        "a call with the id of one of your requests, which its own tool and LiteLLM's operator know: LiteLLM lists it as another row of that request",
-      ];
+      return [BLIND_SPOTS["no-model"], BLIND_SPOTS["repeated-id"], BLIND_SPOTS["known-id"]];
     default:
-      return ["calls that failed: this console lists only what was billed"];
+      return [BLIND_SPOTS.failed];
   }
 }
 

@@ -71,3 +71,17 @@ export function isFarAbove({ day, usual }: Pick<ElsewhereUse, "day" | "usual">):
 export function roundedUse(usual: number): number {
   return usual < MIN_UNUSUAL ? Math.round(usual * 10) / 10 : Math.round(usual);
 }
+
+/** What the alarm cannot see, as far as it names nothing. The dashboard says it in the reader's language. */
+export const BLIND_SPOTS = {
+  "never-read": "anything: its rows were never read",
+  "since-sync": "anything since the last sync",
+  "failed-unlogged": "calls that failed, unless the console's operator has them logged",
+  failed: "calls that failed: this console lists only what was billed",
+  "no-model": "calls that were refused and name no model, such as a list of models",
+  "repeated-id":
+    "a call whose provider repeats the id of an earlier answer: LiteLLM keeps the earlier row only, and counts both in the key's spend",
+  "known-id":
+    "a call with the id of one of your requests, which its own tool and LiteLLM's operator know: LiteLLM lists it as another row of that request",
+  unlogged: "calls that the console's operator does not log",
+} as const;

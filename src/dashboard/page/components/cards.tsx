@@ -14,7 +14,7 @@ import { moreInWords } from "../limits.ts";
 import type { Translate } from "../messages/messages.ts";
 import { causeMessage } from "../refusals.ts";
 import { hrefOf, hrefOfTool } from "../route.ts";
-import { gatewayProblem } from "../sentences.ts";
+import { gatewayProblem, reasonInWords } from "../sentences.ts";
 import { ActionButton } from "./action-dialog.tsx";
 import { Gauges } from "./gauge.tsx";
 import { Fold } from "./panel.tsx";
@@ -157,7 +157,7 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
         : t(`card.${level}.title`, { tools: tools.join(", ") }),
     lines: [
       facts.join(t("frame.comma")),
-      certain || reason === null ? null : t("card.suspected.why", { reason }),
+      certain || reason === null ? null : t("card.suspected.why", { reason: reasonInWords(reason, t) }),
       certain ? null : t("card.suspected.check"),
     ],
     body: <Deletion alarm={alarm} />,

@@ -3,6 +3,7 @@ import type { MirrorReport } from "../../../mirror/report/shape.ts";
 import { Answered, useAnswer } from "../answer.tsx";
 import { Text } from "../components/text.tsx";
 import { type PageProps, useFrame, useTime } from "../frame.tsx";
+import { blindSpotInWords } from "../sentences.ts";
 import { ConsoleKeys, ConsolePanel } from "./bill/console.tsx";
 import { RowsToCheck } from "./bill/diff.tsx";
 import { CostPanel, MonthPanel } from "./bill/money.tsx";
@@ -67,7 +68,10 @@ function BillSentence({ reports }: { readonly reports: readonly MirrorReport[] }
 function BlindSpots({ reports }: { readonly reports: readonly MirrorReport[] }) {
   const { t } = useFrame();
   const blind = reports.flatMap((report) =>
-    report.blind.map((what) => (reports.length > 1 ? `${report.gateway}: ${what}` : what)),
+    report.blind.map((spot) => {
+      const what = blindSpotInWords(spot, t);
+      return reports.length > 1 ? `${report.gateway}: ${what}` : what;
+    }),
   );
   if (blind.length === 0) return null;
   return (

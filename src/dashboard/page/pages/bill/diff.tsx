@@ -7,6 +7,7 @@ import { State } from "../../components/panel.tsx";
 import { type Column, column, numberColumn, TablePanel } from "../../components/table.tsx";
 import { Moment } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
+import { reasonInWords } from "../../sentences.ts";
 
 interface DiffProps {
   readonly rows: readonly ComparedRow[];
@@ -60,7 +61,7 @@ function Reason({ compared }: { readonly compared: ComparedRow }) {
   const [open, setOpen] = useState(false);
   return (
     <>
-      {compared.reason}{" "}
+      {reasonInWords(compared.reason, t)}{" "}
       <button type="button" class="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
         {t("bill.diff.open")}
       </button>

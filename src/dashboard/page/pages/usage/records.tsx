@@ -14,6 +14,7 @@ import { clockInWords, dayOfYear, momentInWords } from "../../format.ts";
 import { useFrame, useProblem } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
 import { causeMessage } from "../../refusals.ts";
+import { reasonInWords } from "../../sentences.ts";
 import { datesOf, type Span } from "./period.ts";
 import { changed, hrefTo, selectionQuery, type View, withFilter } from "./view.ts";
 import { costOf, isFree, outcomeInWords, outcomeOf, sinceBegin } from "./words.ts";
@@ -215,7 +216,12 @@ function Details({ answer, view }: { readonly answer: RecordAnswer; readonly vie
           <p class="muted">{t("record.console.none")}</p>
         ) : (
           <>
-            <p>{t("record.verdict", { verdict: verdictInWords(compared, t), reason: compared.reason })}</p>
+            <p>
+              {t("record.verdict", {
+                verdict: verdictInWords(compared, t),
+                reason: reasonInWords(compared.reason, t),
+              })}
+            </p>
             {compared.row === null ? null : <FactsTable compared={compared} />}
           </>
         )}
