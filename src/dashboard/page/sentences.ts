@@ -1,7 +1,6 @@
 import type { ListedEvent, Said } from "../../events/event.ts";
 import { isUsedUp } from "../../limits/format.ts";
 import { BLIND_SPOTS } from "../../mirror/report/notable.ts";
-import type { MirrorReport } from "../../mirror/report/shape.ts";
 import { REASONS } from "../../mirror/verdict.ts";
 import type { ToolSettings } from "../api.ts";
 import { spanInWords, timeInWords } from "./format.ts";
@@ -98,9 +97,4 @@ export function blindSpotInWords(spot: string, t: Translate): string {
   const spots = Object.entries(BLIND_SPOTS) as [keyof typeof BLIND_SPOTS, string][];
   const [code] = spots.find(([, words]) => words === spot) ?? [];
   return code === undefined ? spot : t(`blind.${code}`);
-}
-
-/** Why a console cannot be read now. */
-export function consoleState(state: MirrorReport["state"], t: Translate): string {
-  return t(findMessage(`console.${state}`) ?? "frame.unknown");
 }

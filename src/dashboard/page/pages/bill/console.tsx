@@ -11,7 +11,6 @@ import { NextStep } from "../../components/text.tsx";
 import { agoInWords, spanInWords, timeInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
-import { consoleState } from "../../sentences.ts";
 import { standingOf } from "./state.ts";
 
 interface ConsoleProps {
@@ -116,8 +115,8 @@ function problemInWords({ state, why, progress }: MirrorReport, t: Translate): s
   if (state === "cannot-see")
     return why === null ? t("bill.standing.blind") : t("bill.why", { problem: why });
   return state === "ok" || why === null
-    ? (why ?? consoleState(state, t))
-    : t("bill.why.other", { state: consoleState(state, t), problem: why });
+    ? (why ?? t(`console.${state}`))
+    : t("bill.why.other", { state: t(`console.${state}`), problem: why });
 }
 
 /** Cannot see: laptop since 14:02, desktop since 11-03 09:30 */
