@@ -32,6 +32,7 @@ export type How = "id" | "pair" | "presumed" | "sum";
 
 /** Reasons without a name or a number in them. The dashboard finds them in a reason, and says them in the reader's language. */
 export const REASONS = {
+  "same-id": "the same request id",
   rotated: "the key was rotated here and is still in use",
   "no-such-id": "no request that passed here has this id",
   "none-fits": "no request that passed here fits it",

@@ -159,7 +159,10 @@ async function enter(browser: Browser, day: MirrorJourney, look: Look): Promise<
 async function take(page: Page, name: string, path: string): Promise<void> {
   await page.goto(`${new URL(page.url()).origin}/#/${name}`);
   await page.waitForTimeout(SETTLED_MS);
-  await page.waitForFunction("!/loading…|加载中/.test(document.body.innerText)");
+  await page
+    .locator(".empty", { hasText: /loading…|加载中/ })
+    .first()
+    .waitFor({ state: "detached" });
   await page.screenshot({ path, fullPage: true });
 }
 

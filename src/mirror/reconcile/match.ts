@@ -1,4 +1,5 @@
 import { HOUR_MS } from "../../core/units.ts";
+import { REASONS } from "../verdict.ts";
 import { type Cluster, findClusters, groupedBy, matchCluster, RowIndex, without } from "./candidates.ts";
 import type {
   Context,
@@ -78,7 +79,7 @@ export function matchIds({ records, groups }: Unmatched): Match[] {
     const group = makeGroup(own);
     // The row with the record's own id has its tokens.
     const rows = [...group.rows, ...behind];
-    return { record, group: { ...group, rows }, how: "id", reason: "the same request id" };
+    return { record, group: { ...group, rows }, how: "id", reason: REASONS["same-id"] };
   });
 }
 

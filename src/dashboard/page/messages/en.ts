@@ -790,6 +790,7 @@ export const EN = {
   "mirror.how.sum": "by sum",
   "mirror.how.certain": "certain",
   "mirror.how.suspected": "suspected",
+  "reason.same-id": "the same request id",
   "reason.rotated": "the key was rotated here and is still in use",
   "reason.no-such-id": "no request that passed here has this id",
   "reason.none-fits": "no request that passed here fits it",
