@@ -63,6 +63,7 @@ t.test("another model is counted each time, and reported the first time, also af
     subject: "tool codex",
     message: "codex asked for gpt-5.1, and gpt-5.1-mini answered",
     next: "keybearer usage ack-model gpt-5.1 gpt-5.1-mini",
+    said: { code: "other-model", values: { name: "codex", asked: "gpt-5.1", answered: "gpt-5.1-mini" } },
   });
   t.same(
     reported.map(({ message }) => message.split(" ").at(-2)),
