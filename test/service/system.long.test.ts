@@ -1,73 +1,11 @@
 import { existsSync, readFileSync } from "node:fs";
-import t, { type Test } from "tap";
+import t from "tap";
 import { advice } from "../../src/core/advice.ts";
 import { advised } from "../doubles/command.ts";
 import { ROOT } from "../doubles/paths.ts";
-import { PROGRAM, type SystemManager, startSystemManager } from "../doubles/system-manager.ts";
+import { CONFIG, call, install, keybearer, NODE, PORT, prepare } from "../doubles/system-journey.ts";
+import { PROGRAM, type SystemManager } from "../doubles/system-manager.ts";
 import { until } from "../doubles/until.ts";
-
-const NODE = process.execPath;
-const CANARY = "sk-CANARY-1f9a7c35e2b84d60";
-const GATEWAY_PORT = 9090;
-const PORT = 5397;
-
-/** Accepts only that key, and shows a key that it was sent in an error. Only root can read this program. */
-const GATEWAY = `
-  require("http").createServer((request, response) => {
-    const key = request.headers.authorization ?? request.headers["x-api-key"] ?? "";
-    response.statusCode = request.url === "/v1/echo" ? 400 : key.includes("${CANARY}") ? 200 : 401;
-    response.setHeader("content-type", "application/json");
-    const models = '{"object":"list","data":[{"id":"m1","object":"model"}]}';
-    response.end(request.url === "/v1/echo" ? JSON.stringify({ error: { message: key } }) : models);
-  }).listen(${GATEWAY_PORT}, "127.0.0.1");`;
-
-const CONFIG = `gateway: http://127.0.0.1:${GATEWAY_PORT}/v1
-tools:
-  codex: { key: file:~/.config/keybearer/keys/codex, limits: { spend: $5/day } }
-`;
-
-/** alice has a keybearer of her own that serves, and bob is another user. */
-async function prepare(t: Test): Promise<SystemManager | null> {
-  if (!existsSync(`${ROOT}/dist/cli/main.js`)) throw new Error("build the program first: node src/build.mjs");
-  const system = await startSystemManager(t);
-  if (system === null) return null;
-  for (const user of ["alice", "bob"]) await system.as("root", ["useradd", "-m", "-s", "/bin/sh", user]);
-  await system.as("root", ["sh", "-c", "umask 077; cat > /root/gateway.cjs"], GATEWAY);
-  await system.as("root", ["systemd-run", "--unit=gateway", NODE, "/root/gateway.cjs"]);
-  const folder = "/home/alice/.config/keybearer";
-  await system.sh("alice", `umask 077; mkdir -p ${folder}/keys; echo ${CANARY} > ${folder}/keys/codex`);
-  await system.as("alice", ["sh", "-c", `umask 077; cat > ${folder}/config.yaml`], CONFIG);
-  const started = await keybearer(system, "alice", "start");
-  t.equal(started.code, 0, started.stderr);
-  const token = await keybearer(system, "alice", "tools", "token", "codex");
-  await system.as("alice", ["sh", "-c", "umask 077; cat > ~/token"], token.stdout);
-  return system;
-}
-
-function keybearer(system: SystemManager, user: string, ...args: readonly string[]) {
-  return system.as(user, [NODE, PROGRAM, ...args]);
-}
-
-/** The status of a request with the token of alice, as this user. */
-async function call(system: SystemManager, user: string): Promise<string> {
-  const token = (await system.sh("alice", "cat ~/token")).stdout.trim();
-  const url = `http://127.0.0.1:${PORT}/v1/models`;
-  const script = `fetch("${url}", { headers: { authorization: "Bearer " + process.argv[1] } }).then((answer) => console.log(answer.status), () => console.log("none"))`;
-  return (await system.as(user, [NODE, "-e", script, token])).stdout.trim();
-}
-
-async function install(t: Test, system: SystemManager): Promise<void> {
-  const { code, stderr } = await keybearer(
-    system,
-    "root",
-    "service",
-    "install",
-    "--system",
-    "--owner",
-    "alice",
-  );
-  t.equal(code, 0, `the system service is installed ${stderr}`);
-}
 
 /** What the attacker sees, as the owner of keybearer. */
 async function attack(system: SystemManager, place: { pid: string; socket: string; folder: string }) {

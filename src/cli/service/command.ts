@@ -77,6 +77,7 @@ export function handOverCommand(): Command {
     .command("give")
     .option("--check")
     .action(async (options: { check?: boolean }) => (await import("./system/hand-over.ts")).give(options));
+  handOver.command("stop").action(async () => (await import("./system/hand-over.ts")).stopHere());
   handOver.command("program").action(async () => (await import("./system/hand-over.ts")).giveProgram());
   handOver.command("take").action(async () => (await import("./system/hand-over.ts")).take());
   handOver.command("remove").action(async () => (await import("./system/hand-over.ts")).removeMoved());

@@ -1,12 +1,13 @@
-import { createReadStream, existsSync, lstatSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
+import { createReadStream, existsSync, readdirSync, readFileSync, rmdirSync } from "node:fs";
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
-import { dirname, join, relative } from "node:path";
+import { basename, dirname, join, relative } from "node:path";
 import { createInterface } from "node:readline";
 import { type Path, setValue } from "../../../config/edit.ts";
 import { loadConfig } from "../../../config/load.ts";
 import { formatProblems } from "../../../config/problems.ts";
-import type { Config, KeySource } from "../../../config/schema.ts";
+import { type Config, describeSource, type KeySource } from "../../../config/schema.ts";
 import { changeableBy } from "../../../config/system-rules.ts";
+import { askDaemon } from "../../../control/client.ts";
 import { withNext } from "../../../core/display.ts";
 import { EXIT } from "../../../core/errors.ts";
 import { isObject } from "../../../core/json.ts";
@@ -15,8 +16,11 @@ import { packageFolder } from "../../../core/version.ts";
 import { readKey } from "../../../keys/sources.ts";
 import { forgetKey, type KeyPlace, ownPlace } from "../../../keys/stored-keys.ts";
 import { programFiles } from "../../../service/system-program.ts";
-import { fail } from "../../ui/messages.ts";
+import { stop } from "../../stop.ts";
+import { fail, notice } from "../../ui/messages.ts";
 import { homeFolder, stdio } from "../../ui/stdio.ts";
+import { installedContext, serviceHere } from "../context.ts";
+import { uninstall } from "../uninstall.ts";
 import { thisProgram } from "./machine.ts";
 
 /*
@@ -32,11 +36,12 @@ export type HandedOver =
   /** What the owner's folder holds no more once the move is done. */
   | { readonly kind: "remove"; readonly removal: Removal };
 
+/** What only the configuration says, which is removed first. */
 export interface Removal {
   readonly config: string;
-  readonly files: readonly string[];
-  readonly keychain: readonly KeyPlace[];
-  readonly folders: readonly string[];
+  readonly places: readonly KeyPlace[];
+  /** Secrets that keybearer did not store, so they stay where they are: what they are, and where. */
+  readonly staying: readonly string[];
 }
 
 const CHUNK = 512 * 1024;
@@ -65,11 +70,22 @@ export async function give(options: { readonly check?: boolean }): Promise<void>
   const moved = await moveSecrets(text, config, paths);
   if (typeof moved === "string") return fail(moved, EXIT.failed);
   if (options.check === true) return;
+  const asked = await askDaemon(paths, "GET", "/status");
+  if (asked.ok || asked.running)
+    return fail("it still runs, and writes to its usage log", EXIT.alreadyRunning);
   for (const [name, key] of moved.keys) write({ kind: "key", name, text: key });
-  for (const file of stateFiles(paths)) await giveFile(relative(paths.state, file), file);
+  for (const file of filesIn(paths))
+    if (!STAYS.test(basename(file))) await giveFile(relative(paths.state, file), file);
   write({ kind: "remove", removal: removalOf(paths, config) });
   // Last: a reader that has it has everything.
   write({ kind: "config", text: moved.text });
+}
+
+/** `__hand-over stop`: a keybearer of this user that runs is stopped. Its service stays installed until everything has moved. */
+export async function stopHere(): Promise<void> {
+  const paths = ownPaths();
+  const asked = await askDaemon(paths, "GET", "/status");
+  if (asked.ok || asked.running) await stop(paths);
 }
 
 interface Moved {
@@ -165,13 +181,11 @@ function secretsOf({ tools, gateways, shared, notify }: Config): NamedSecret[] {
   return found;
 }
 
-function stateFiles({ state, usage }: Paths): string[] {
+function filesIn({ state, usage }: Paths): string[] {
   return [state, usage].flatMap((folder) => {
     if (!existsSync(folder)) return [];
     const entries = readdirSync(folder, { withFileTypes: true });
-    return entries
-      .filter((entry) => entry.isFile() && !STAYS.test(entry.name))
-      .map(({ name }) => join(folder, name));
+    return entries.filter((entry) => entry.isFile()).map(({ name }) => join(folder, name));
   });
 }
 
@@ -191,38 +205,46 @@ export async function giveProgram(): Promise<void> {
 }
 
 function removalOf(paths: Paths, config: Config): Removal {
-  const places = Object.values(config.tools).map(({ key }) => ownPlace(key, paths));
-  const keyFiles = places.flatMap((place) => (place?.kind === "file" ? [place.path] : []));
-  const state = stateFiles(paths);
-  const rest = existsSync(paths.state) ? readdirSync(paths.state).filter((name) => STAYS.test(name)) : [];
-  const folder = dirname(paths.config);
+  const secrets = secretsOf(config).map(({ path, source }) => ({
+    path,
+    source,
+    place: ownPlace(source, paths),
+  }));
   return {
     config: paths.config,
-    files: [...keyFiles, ...state, ...rest.map((name) => join(paths.state, name))],
-    keychain: places.filter((place) => place?.kind === "keychain"),
-    folders: [join(folder, "keys"), paths.usage, paths.state, folder],
+    places: secrets.flatMap(({ place }) => place ?? []),
+    staying: secrets.flatMap(({ path, source, place }) =>
+      place === null && source.kind !== "literal" ? [`${path.join(".")}: ${describeSource(source)}`] : [],
+    ),
   };
 }
 
 /** `__hand-over remove`: removes what was moved. config.yaml goes first: without it nothing is a half installation. */
 export async function removeMoved(): Promise<void> {
-  const text = await readStdin();
-  const removal: unknown = JSON.parse(text);
+  const paths = ownPaths();
+  const removal: unknown = JSON.parse(await readStdin());
   if (!isObject(removal)) throw new Error("no list of files came through the pipe");
-  const { config, files, keychain, folders } = removal as unknown as Removal;
+  const { config, places, staying } = removal as unknown as Removal;
   await rm(config, { force: true });
-  for (const place of keychain) {
+  if ((await serviceHere(await installedContext())) !== null) await uninstall({ yes: true });
+  for (const place of places) {
     const forgotten = await forgetKey(place, { env: stdio().env });
     if (!forgotten.ok) fail(forgotten, EXIT.failed);
   }
-  for (const file of files) if (isRegular(file)) await rm(file, { force: true });
-  for (const folder of folders) {
+  for (const file of filesIn(paths)) await rm(file, { force: true });
+  const keys = join(dirname(config), "keys");
+  for (const folder of [keys, paths.usage, paths.state, dirname(config)]) {
     try {
       rmdirSync(folder);
     } catch {
       // Something of the owner's own is in it, or it is gone.
     }
   }
+  const rest = existsSync(keys) ? readdirSync(keys).map((name) => join(keys, name)) : [];
+  if (staying.length + rest.length > 0)
+    notice(
+      `programs that run as you can still read these. remove what you no longer need:\n${[...staying, ...rest].join("\n")}`,
+    );
 }
 
 /** `__hand-over take`: writes what comes back. config.yaml is last: before it, the system service still has everything. */
@@ -263,10 +285,6 @@ function textHere(text: string, folder: string): string {
 async function writeOwn(path: string, data: string | Buffer, flag: "w" | "a"): Promise<void> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   await writeFile(path, data, { flag, mode: 0o600 });
-}
-
-function isRegular(path: string): boolean {
-  return lstatSync(path, { throwIfNoEntry: false })?.isFile() ?? false;
 }
 
 async function readStdin(): Promise<string> {

@@ -46,7 +46,10 @@ export interface SystemInstallOptions {
 const CONFIG = join(SYSTEM_PLACES.config, "config.yaml");
 /** Says that a move has begun and is not finished. Root's, like its folder. */
 export const MARKER = join(SYSTEM_PLACES.config, "moving.json");
-const STAGED = `${SYSTEM_PLACES.data}.new`;
+/** What is taken over, before it is complete. */
+export const STAGED = `${SYSTEM_PLACES.data}.new`;
+/** Says that everything is with the owner again, and that only the rest is to be removed. The service does not start beside it. */
+export const RETURNED = join(SYSTEM_PLACES.config, "returned");
 
 interface Move {
   readonly owner: string;
@@ -67,6 +70,11 @@ export async function installSystem(options: SystemInstallOptions): Promise<void
     if (move.owner !== owner.name)
       return fail(
         `a move for ${move.owner} was not finished: run it again with --owner ${move.owner}`,
+        EXIT.failed,
+      );
+    if (existsSync(RETURNED))
+      return fail(
+        { problem: "an uninstall was not finished", next: advice.systemService("uninstall") },
         EXIT.failed,
       );
     if (!isMoved && existsSync(SYSTEM_PLACES.data) && readMarker() === null)
@@ -170,14 +178,15 @@ async function moveHere(
   await writeMarker(move);
   // Its journal must not grow while it is read.
   const { from: folder } = move;
-  await machine.runAs(owner, program, ["service", "uninstall", "--yes", "--user"], { folder });
-  await machine.runAs(owner, program, ["stop", "--user"], { folder });
+  const stopped = await machine.runAs(owner, program, ["__hand-over", "stop", "--user"], { folder });
+  if (stopped !== 0) throw new Error(`the keybearer of ${owner.name} could not be stopped`);
   const received = await receive(machine, program, owner, { folder, user });
   if (received === null) return false;
   const text = withOwner(received.config, owner.name);
   await writeMarker({ ...move, removal: received.removal });
   await rm(SYSTEM_PLACES.data, { recursive: true, force: true });
   await rename(STAGED, SYSTEM_PLACES.data);
+  await machine.syncDisks();
   // From here on the system service has everything.
   await writePrivateFile(CONFIG, text, { mode: 0o640, group: user.gid });
   printText(`${CONFIG} is written, and keys and usage log are in ${SYSTEM_PLACES.data}`);
@@ -329,7 +338,7 @@ export async function startAndWait(machine: Machine): Promise<string | null> {
 }
 
 /** The owner's copies go once the system service has answered. */
-async function finishMove(machine: Machine, program: Program, owner: UserOfMachine): Promise<void> {
+export async function finishMove(machine: Machine, program: Program, owner: UserOfMachine): Promise<void> {
   const move = readMarker();
   if (move === null) return;
   if (move.removal !== null) {

@@ -69,6 +69,12 @@ export class Machine {
     await this.run(["systemctl", ...args], { timeoutMs: 200_000 });
   }
 
+  /** What was written survives a power cut, before its other copy is removed. */
+  async syncDisks(): Promise<void> {
+    const { code, stderr } = await this.run(["sync"], { timeoutMs: 300_000 });
+    if (code !== 0) throw new Error(`sync failed: ${stderr.trim()}`);
+  }
+
   status(timeoutMs?: number) {
     return askDaemon<Status>(systemPaths(0), "GET", "/status", undefined, timeoutMs);
   }

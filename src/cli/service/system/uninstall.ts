@@ -11,11 +11,9 @@ import { writePrivateFile } from "../../../core/private-file.ts";
 import { isOurs, SERVICE_USER, SYSTEM_UNIT, SYSUSERS } from "../../../service/system-units.ts";
 import { fail, printText } from "../../ui/messages.ts";
 import type { HandedOver } from "./hand-over.ts";
-import { MARKER } from "./install.ts";
+import { finishMove, MARKER, RETURNED, readMarker, STAGED } from "./install.ts";
 import { Machine, type UserOfMachine } from "./machine.ts";
 
-/** Says that everything is with the owner again, and that only the rest is to be removed. */
-const RETURNED = join(SYSTEM_PLACES.config, "returned");
 const UNITS = "/etc/systemd/system";
 const CHUNK = 512 * 1024;
 
@@ -37,7 +35,11 @@ export async function uninstallSystem(options: { readonly owner?: string }): Pro
       const owner = await findOwner(machine, options.owner);
       if (owner === null) return;
       await machine.systemctlIfThere("stop", SYSTEM_UNIT);
+      // Of two whole copies only one may be left.
+      const from = await machine.findUser(readMarker()?.owner ?? owner.name);
+      if (from !== null) await finishMove(machine, machine.program, from);
       if (!(await giveBack(machine, owner))) return;
+      await machine.syncDisks();
       await writePrivateFile(RETURNED, "");
       printText(`config.yaml, keys and usage log are with ${owner.name} again`);
     }
@@ -119,6 +121,7 @@ async function removeRest(machine: Machine): Promise<void> {
     await machine.systemctl("daemon-reload");
     await machine.systemctlIfThere("reset-failed", ...own);
   }
+  await rm(STAGED, { recursive: true, force: true });
   await rm(SYSTEM_PLACES.data, { recursive: true, force: true });
   await rm(SYSUSERS, { force: true });
   if ((await machine.findUser(SERVICE_USER)) !== null)
