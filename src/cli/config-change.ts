@@ -45,7 +45,7 @@ export async function editConfig<Result extends { readonly ok: true; readonly te
 ): Promise<Edited<Result> | null> {
   const { config: file, mode } = paths;
   let edited: Edited<Result> | Failed | null;
-  if (mode === "system") edited = await editSystem(paths, edit, confirm ?? (async () => true));
+  if (mode === "system") edited = await editSystem(paths, edit, confirm);
   else if (confirm === undefined) edited = await editFile(file, edit);
   else edited = await editFileIfConfirmed(file, edit, confirm);
   return edited === null || edited.ok ? edited : failNull(edited, EXIT.failed);

@@ -44,6 +44,7 @@ export async function writeHere({ mode, config }: Paths, before: string, text: s
 }
 
 type Edit<Result> = (text: string) => Result | Failed;
+type Confirm = () => Promise<boolean>;
 interface NewText {
   readonly ok: true;
   readonly text: string;
@@ -56,7 +57,7 @@ interface NewText {
 export async function editSystem<Result extends NewText>(
   paths: Paths,
   edit: Edit<Result>,
-  confirm: () => Promise<boolean>,
+  confirm?: Confirm,
 ): Promise<Edited<Result> | Failed | null> {
   return isOwners(paths) ? editAsOwner(paths, edit, confirm) : editAsRoot(paths, edit, confirm);
 }
@@ -67,32 +68,44 @@ export async function changeHere<Result extends NewText>(
   edit: Edit<Result>,
 ): Promise<Edited<Result> | Failed> {
   if (paths.mode === "user") return editFile(paths.config, edit);
-  const edited = await editSystem(paths, edit, async () => true);
+  const edited = await editSystem(paths, edit);
   if (edited === null) throw new Error("an edit that asks nobody was not confirmed");
   return edited;
 }
 
+const MAX_ATTEMPTS = 20;
+
 async function editAsOwner<Result extends NewText>(
   paths: Paths,
   edit: Edit<Result>,
-  confirm: () => Promise<boolean>,
+  confirm: Confirm | undefined,
 ): Promise<Edited<Result> | Failed | null> {
-  const asked = await askDaemon<ConfigAnswer>(paths, "GET", "/config");
-  if (!asked.ok) return asked;
-  const before = asked.value.text;
-  const result = edit(before);
-  if (!result.ok) return result;
-  if (!(await confirm())) return null;
-  if (result.text === before) return { ok: true, result, changed: false };
-  const digest = createHash("sha256").update(before).digest("hex");
-  const saved = await askDaemon(paths, "POST", "/config", { before: digest, text: result.text });
-  return saved.ok ? { ok: true, result, changed: true } : saved;
+  let asked = await askDaemon<ConfigAnswer>(paths, "GET", "/config");
+  for (let attempt = 1; ; attempt += 1) {
+    if (!asked.ok) return asked;
+    const before = asked.value.text;
+    const result = edit(before);
+    if (!result.ok) return result;
+    if (confirm !== undefined && !(await confirm())) return null;
+    if (result.text === before) return { ok: true, result, changed: false };
+    const saved = await askDaemon(paths, "POST", "/config", { before: digestOf(before), text: result.text });
+    if (saved.ok) return { ok: true, result, changed: true };
+    // A person has confirmed this change and no other.
+    if (confirm !== undefined || attempt === MAX_ATTEMPTS) return saved;
+    asked = await askDaemon<ConfigAnswer>(paths, "GET", "/config");
+    // Another owner's command did not save meanwhile, so it was refused for another reason.
+    if (asked.ok && asked.value.text === before) return saved;
+  }
+}
+
+function digestOf(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
 }
 
 async function editAsRoot<Result extends NewText>(
   paths: Paths,
   edit: Edit<Result>,
-  confirm: () => Promise<boolean>,
+  confirm: Confirm | undefined,
 ): Promise<Edited<Result> | Failed | null> {
   const { applyOverrides, onlyOverrides, toolsThatDiffer } = await import("../config/overrides.ts");
   const { config: file, home, overrides = null } = paths;
@@ -104,7 +117,7 @@ async function editAsRoot<Result extends NewText>(
   if (!all.ok) return all;
   const wanted = edit(all.text);
   if (!wanted.ok) return wanted;
-  if (!(await confirm())) return null;
+  if (confirm !== undefined && !(await confirm())) return null;
   if (wanted.text === all.text) return { ok: true, result: wanted, changed: false };
   const tools = toolsThatDiffer(all.text, wanted.text);
   const kept = onlyOverrides(applied, tools);
@@ -116,7 +129,7 @@ async function editAsRoot<Result extends NewText>(
   const written = await writeHere(paths, root.text, result.text);
   if (!written.ok) return written;
   if (kept !== "") {
-    const forgotten = await askDaemon(paths, "POST", "/forget", { tools });
+    const forgotten = await askDaemon(paths, "POST", "/forget", { before: digestOf(kept), tools });
     if (!forgotten.ok)
       return failed(
         `${file} was changed, but an owner's changes stay over it: ${forgotten.problem}`,

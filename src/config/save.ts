@@ -2,9 +2,7 @@ import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { systemClock } from "../core/clock.ts";
 import { type Failed, failed } from "../core/display.ts";
-import { errorMessage } from "../core/errors.ts";
-import { stageFile } from "../core/private-file.ts";
-import { type Edited, editFile, type Written, writeConfig } from "./edit-file.ts";
+import { createConfig, type Edited, editFile, type Written, writeConfig } from "./edit-file.ts";
 import { type ConfigPlace, readEffective, readText } from "./load.ts";
 
 /* Changes the configuration that is in force: config.yaml, or what the system service applies over it. */
@@ -18,21 +16,23 @@ export async function saveConfig(
 ): Promise<Written> {
   const { config, home, overrides } = place;
   if (overrides === null) return writeConfig(config, expected, text, clock);
+  // First: what is written below replaces this text, and no later one.
+  const applied = await readText(overrides);
   const root = await readText(config);
   const { text: before } = await readEffective(place);
-  if (root.text === null || before !== expected)
-    return { ...failed("the configuration was changed meanwhile", "run the command again"), isStale: true };
+  if (root.text === null || before !== expected) return STALE;
   const { overridesFor } = await import("./overrides.ts");
   const own = overridesFor(root.text, text, home);
   if (!own.ok) return { ...own, isStale: false };
-  try {
-    const staged = await stageFile(overrides, own.text);
-    staged.commit();
-    return { ok: true };
-  } catch (error) {
-    return { ...failed(`${overrides} was not changed: ${errorMessage(error)}`), isStale: false };
-  }
+  if (applied.text !== null) return writeConfig(overrides, applied.text, own.text, clock);
+  const created = await createConfig(overrides, own.text);
+  return created.ok || !created.isStale ? created : STALE;
 }
+
+const STALE: Written = {
+  ...failed("the configuration was changed meanwhile", "run the command again"),
+  isStale: true,
+};
 
 /** The same by an edit, which is made again if the configuration was changed meanwhile. */
 export async function changeConfig<Result extends { readonly ok: true; readonly text: string }>(

@@ -102,8 +102,13 @@ export interface LayeredConfig {
   read(): Promise<ConfigAnswer>;
   /** Saves what an owner may change. Throws an HttpError. */
   save(request: ConfigRequest, owner: string | null): Promise<void>;
-  /** Root has taken what was applied to these tools into config.yaml. */
-  forget(tools: readonly string[]): Promise<void>;
+  /** Root has taken what was applied to these tools into config.yaml. `before`: the digest of that text. Throws an HttpError. */
+  forget(request: ForgetRequest): Promise<void>;
+}
+
+interface ForgetRequest {
+  readonly before: string;
+  readonly tools: readonly string[];
 }
 
 export interface HeldTool {
@@ -238,9 +243,8 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     return {};
   },
   "POST /forget": async ({ layered }, { body }) => {
-    if (!hasOnly(body, ["tools"]) || !Array.isArray(body.tools) || !body.tools.every(isText))
-      throw new HttpError(400, "send tools (a list of texts)");
-    await layered.forget(body.tools);
+    if (!isForgetRequest(body)) throw new HttpError(400, "send before (a text) and tools (a list of texts)");
+    await layered.forget(body);
     return {};
   },
   "GET /held/:name": ({ reload }, { name }) => heldTools(reload.snapshot, name) ?? NOT_FOUND,
@@ -669,6 +673,12 @@ function isHeldTools(body: unknown): body is HeldTool[] {
     Array.isArray(body) &&
     body.every((item) => item instanceof Object && fields.every((field) => typeof item[field] === "string"))
   );
+}
+
+function isForgetRequest(body: unknown): body is ForgetRequest & Record<string, unknown> {
+  if (!hasOnly(body, ["before", "tools"])) return false;
+  const { before, tools } = body;
+  return isText(before) && Array.isArray(tools) && tools.every(isText);
 }
 
 function isClaimRequest(body: unknown): body is ClaimRequest & Record<string, unknown> {

@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { compareConfigs } from "../config/compare.ts";
+import { editFile } from "../config/edit-file.ts";
 import { readEffective, readText } from "../config/load.ts";
-import { forgetOverrides } from "../config/overrides.ts";
+import { forgetOverrides, onlyOverrides } from "../config/overrides.ts";
 import { parseConfig } from "../config/parse.ts";
 import { describeProblems, redactConfig } from "../config/problems.ts";
 import { redactValidConfig } from "../config/redact.ts";
@@ -9,10 +10,9 @@ import { saveConfig } from "../config/save.ts";
 import { type Config, isSameSource, type Tool } from "../config/schema.ts";
 import { NeedsRoot } from "../control/reach.ts";
 import type { LayeredConfig } from "../control/routes.ts";
-import { withNext } from "../core/display.ts";
+import { failed, withNext } from "../core/display.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
-import { writePrivateFile } from "../core/private-file.ts";
 
 interface LayeredConfigDeps {
   readonly paths: Paths;
@@ -47,13 +47,19 @@ export function createLayeredConfig({ paths, overridden, refresh }: LayeredConfi
       if (!saved.ok) throw saved.isStale ? new HttpError(409, withNext(saved)) : new NeedsRoot(saved.problem);
       await refresh();
     },
-    async forget(tools) {
+    async forget({ tools, before }) {
       const file = requireSystem();
       const read = await readText(file);
       if (read.text === null) return;
-      const left = forgetOverrides(read.text, tools);
-      if (typeof left !== "string") throw new HttpError(409, withNext(left));
-      await writePrivateFile(file, left);
+      const edited = await editFile(file, (text) => {
+        const own = onlyOverrides(text, tools);
+        if (typeof own !== "string") return own;
+        // An owner has narrowed more since: that counts over what root wrote.
+        if (digestOf(own) !== before) return failed("an owner changed the configuration meanwhile");
+        const left = forgetOverrides(text, tools);
+        return typeof left === "string" ? { ok: true, text: left } : left;
+      });
+      if (!edited.ok) throw new HttpError(409, withNext(edited));
       await refresh();
     },
   };

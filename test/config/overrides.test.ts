@@ -1,6 +1,14 @@
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import t, { type Test } from "tap";
+import { setValue } from "../../src/config/edit.ts";
+import { readEffective } from "../../src/config/load.ts";
 import { applyOverrides, onlyOverrides, overridesFor, toolsThatDiffer } from "../../src/config/overrides.ts";
 import { parseConfig } from "../../src/config/parse.ts";
+import { changeConfig, saveConfig } from "../../src/config/save.ts";
+import { findPaths } from "../../src/core/paths.ts";
+import { createLayeredConfig } from "../../src/daemon/layered-config.ts";
 
 const HASH = `sha256:${"4f1c".padEnd(64, "0")}`;
 const OTHER = `sha256:${"aa".padEnd(64, "0")}`;
@@ -96,4 +104,62 @@ t.test("root takes over what was applied to the tools that it changes, and nothi
   t.equal(onlyOverrides(own, ["other"]), "");
   t.same(toolsThatDiffer(ROOT, ROOT.replace("$5", "$9")), ["codex"]);
   t.end();
+});
+
+/** The files of a system service, whose owner has lowered a limit if `isChanged`. */
+async function createPlace(t: Test, isChanged: boolean) {
+  const home = t.testdir({ "config.yaml": ROOT });
+  const config = join(home, "config.yaml");
+  const overrides = join(home, "overrides.yaml");
+  const place = { ...findPaths({ config, env: {}, home }), mode: "system" as const, overrides };
+  if (isChanged)
+    await changeConfig(place, (text) => setValue(text, ["tools", "codex", "limits", "spend"], "$4/day"));
+  return place;
+}
+
+t.test("of changes that come at the same time none is lost", async (t) => {
+  for (const isChanged of [false, true]) {
+    const place = await createPlace(t, isChanged);
+    const disable = (tool: string) =>
+      changeConfig(place, (text) => setValue(text, ["tools", tool, "enabled"], "false"));
+    const lower = changeConfig(place, (text) =>
+      setValue(text, ["tools", "codex", "limits", "spend"], "$3/day"),
+    );
+    for (const done of await Promise.all([disable("codex"), disable("scripts"), lower]))
+      t.match(done, { ok: true, changed: true });
+    const { text } = await readEffective(place);
+    const tools = parseConfig(text ?? "", place.home).config?.tools;
+    t.match(tools, {
+      codex: { enabled: false, limits: { spend: [{ max: 3_000_000 }] } },
+      scripts: { enabled: false },
+    });
+  }
+});
+
+t.test("of two texts that are made from the same one only the first is saved", async (t) => {
+  for (const isChanged of [false, true]) {
+    const place = await createPlace(t, isChanged);
+    const before = (await readEffective(place)).text ?? "";
+    const texts = ["codex", "scripts"].map((tool) => setValue(before, ["tools", tool, "enabled"], "false"));
+    const saved = await Promise.all(
+      texts.map((edited) => saveConfig(place, before, edited.ok ? edited.text : "")),
+    );
+    t.same(saved.map(({ ok }) => ok).toSorted(), [false, true]);
+    t.match(
+      saved.find(({ ok }) => !ok),
+      { isStale: true },
+    );
+  }
+});
+
+t.test("root takes only what it has seen of an owner's changes", async (t) => {
+  const place = await createPlace(t, true);
+  const layered = createLayeredConfig({ paths: place, overridden: () => [], refresh: async () => {} });
+  const seen = onlyOverrides(readFileSync(place.overrides, "utf8"), ["codex"]);
+  const before = createHash("sha256").update(String(seen)).digest("hex");
+  await changeConfig(place, (text) => setValue(text, ["tools", "codex", "enabled"], "false"));
+  await t.rejects(layered.forget({ before, tools: ["codex"] }), {
+    message: "an owner changed the configuration meanwhile",
+  });
+  t.match((await readEffective(place)).text, /enabled: false/, "what the owner narrowed meanwhile stays");
 });
