@@ -68,8 +68,38 @@ export async function call(system: SystemManager, user: string, token = "alice")
   return (await system.as(user, [NODE, "-e", script, text])).stdout.trim();
 }
 
-export async function install(t: Test, system: SystemManager): Promise<void> {
-  const args = ["service", "install", "--system", "--owner", "alice"];
+export async function install(t: Test, system: SystemManager, ...more: readonly string[]): Promise<void> {
+  const args = ["service", "install", "--system", "--owner", "alice", ...more];
   const { code, stderr } = await keybearer(system, "root", ...args);
   t.equal(code, 0, `the system service is installed ${stderr}`);
+}
+
+/** What programs of alice see of the system service: each way to the key, and whether it found it. */
+export async function attackSystem(system: SystemManager): Promise<Way[]> {
+  const pid = await system.sh("root", "systemctl show keybearer --property=MainPID --value");
+  const uid = await system.as("alice", ["id", "-u"]);
+  return attack(system, {
+    pid: pid.stdout.trim(),
+    socket: `/run/keybearer/${uid.stdout.trim()}.sock`,
+    folder: "/home/alice/.config/keybearer",
+  });
+}
+
+interface Way {
+  readonly name: string;
+  readonly found: boolean;
+}
+
+/** The same of any keybearer. */
+export async function attack(
+  system: SystemManager,
+  place: { readonly pid: string; readonly socket: string; readonly folder: string },
+): Promise<Way[]> {
+  const token = (await system.sh("alice", "cat ~/token")).stdout.trim();
+  const attacker = "/opt/keybearer/test/service/attacker.mjs";
+  const argv = [NODE, attacker, place.pid, String(PORT), token, place.socket, place.folder];
+  const { stdout, stderr } = await system.as("alice", argv);
+  const lines = stdout.split("\n").filter((line) => line.startsWith("{"));
+  if (lines.length < 25) throw new Error(`the attacker stopped early: ${stdout}${stderr}`);
+  return lines.map((line) => JSON.parse(line));
 }

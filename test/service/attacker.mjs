@@ -16,6 +16,8 @@ const SYSTEM = [
   "/etc/keybearer",
   "/var/lib/keybearer",
   "/run/keybearer",
+  "/run/credentials",
+  "/etc/credstore.encrypted",
   "/var/lib/keybearer.new",
   "/etc/keybearer.new",
 ];
@@ -315,6 +317,7 @@ const WAYS = {
         "/etc/systemd/system/keybearer-root.socket.d",
       ].map((folder) => () => {
         fs.mkdirSync(folder, { recursive: true });
+        fs.writeFileSync(join(folder, "attack.conf"), "");
         return CANARY;
       }),
     ),

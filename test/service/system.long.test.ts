@@ -3,29 +3,19 @@ import t from "tap";
 import { advice } from "../../src/core/advice.ts";
 import { advised } from "../doubles/command.ts";
 import { ROOT } from "../doubles/paths.ts";
-import { CONFIG, call, install, keybearer, NODE, PORT, prepare } from "../doubles/system-journey.ts";
+import {
+  attack,
+  attackSystem,
+  CONFIG,
+  call,
+  install,
+  keybearer,
+  NODE,
+  prepare,
+  takeToken,
+} from "../doubles/system-journey.ts";
 import { PROGRAM, type SystemManager } from "../doubles/system-manager.ts";
 import { until } from "../doubles/until.ts";
-
-/** What the attacker sees, as the owner of keybearer. */
-async function attack(system: SystemManager, place: { pid: string; socket: string; folder: string }) {
-  const token = (await system.sh("alice", "cat ~/token")).stdout.trim();
-  const { stdout, stderr } = await system.as("alice", [
-    NODE,
-    "/opt/keybearer/test/service/attacker.mjs",
-    place.pid,
-    String(PORT),
-    token,
-    place.socket,
-    place.folder,
-  ]);
-  const lines = stdout
-    .trim()
-    .split("\n")
-    .filter((line) => line.startsWith("{"));
-  if (lines.length < 25) throw new Error(`the attacker stopped early: ${stdout}${stderr}`);
-  return lines.map((line) => JSON.parse(line) as { name: string; found: boolean });
-}
 
 t.test("an owner calls and steers the system service, and what widens needs root", async (t) => {
   const system = await prepare(t);
@@ -161,22 +151,9 @@ t.test(
     await system.as("alice", ["sh", "-c", "cat > ~/.config/keybearer/config.yaml"], CONFIG);
     await system.sh("alice", "rm -f /tmp/stolen* /tmp/attack* ~/linked ~/core");
     t.match(await keybearer(system, "alice", "start"), { code: 0 });
-    const token = await keybearer(system, "alice", "tools", "token", "codex");
-    await system.as("alice", ["sh", "-c", "cat > ~/token"], token.stdout);
+    await takeToken(system, "alice", "codex");
     await install(t, system);
-    const shown = await system.as("root", [
-      "systemctl",
-      "show",
-      "keybearer",
-      "--property=MainPID",
-      "--value",
-    ]);
-    const uid = (await system.as("alice", ["id", "-u"])).stdout.trim();
-    const ways = await attack(system, {
-      pid: shown.stdout.trim(),
-      socket: `/run/keybearer/${uid}.sock`,
-      folder: "/home/alice/.config/keybearer",
-    });
+    const ways = await attackSystem(system);
     t.ok(ways.length >= 25, `${ways.length} ways`);
     for (const { name, found: isFound } of ways) t.equal(isFound, false, name);
     await until("the service still serves", async () => (await call(system, "alice")) === "200");

@@ -125,8 +125,8 @@ async function readRotation(name: string, options: RotateOptions): Promise<Rotat
 /** Where the person changes a key that keybearer did not store; null: keybearer stored it. */
 async function whereToChange({ name, key }: Tool, paths: Paths): Promise<string | null> {
   if (key.kind === "literal" || ownPlace(key, paths) !== null) return null;
-  const { there } = await keychainThere({ env: stdio().env });
-  const instead = `or let keybearer keep it from now on: ${advice.rotateInto(name, there ? "keychain" : "file")}`;
+  const hasKeychain = paths.mode === "user" && (await keychainThere({ env: stdio().env })).there;
+  const instead = `or let keybearer keep it from now on: ${advice.rotateInto(name, hasKeychain ? "keychain" : "file")}`;
   const source = describeSource(key);
   switch (key.kind) {
     case "env":
@@ -136,6 +136,8 @@ async function whereToChange({ name, key }: Tool, paths: Paths): Promise<string 
       );
     case "file":
       return `the key of ${name} is in a file of your own, ${source}: write the new key there, and it is used for the next request,\n${instead}`;
+    case "credential":
+      return `the key of ${name} is ${source}, which systemd gives the service: replace it there, then ${advice.systemService("restart")},\n${instead}`;
     default:
       return `the key of ${name} comes from ${source}: change it there, then let it be read again (kill -HUP, or any save of config.yaml),\n${instead}`;
   }

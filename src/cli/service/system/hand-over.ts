@@ -107,8 +107,10 @@ async function moveSecrets(before: string, config: Config, paths: Paths): Promis
       limit: 60_000,
     });
     if (!read.ok) return `${path.join(".")}: ${withNext(read)}\nnothing was changed`;
-    keys.set(name, read.key.reveal());
-    const edited = setValue(text, path, `file:~/keys/${name}`);
+    // A tool may be called shared-secret.
+    const file = keys.has(name) ? `${name}-${keys.size}` : name;
+    keys.set(file, read.key.reveal());
+    const edited = setValue(text, path, `file:~/keys/${file}`);
     if (!edited.ok) return withNext(edited);
     text = edited.text;
   }

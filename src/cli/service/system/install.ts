@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { appendFile, chmod, chown, mkdir, rename, rm, writeFile } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
@@ -51,9 +51,16 @@ export const STAGED = `${SYSTEM_PLACES.data}.new`;
 /** Says that everything is with the owner again, and that only the rest is to be removed. The service does not start beside it. */
 export const RETURNED = join(SYSTEM_PLACES.config, "returned");
 
-interface Move {
+/** Whose keybearer it was, and from which folder, if it was not in the usual ones. */
+const ORIGIN = join(SYSTEM_PLACES.config, "origin.json");
+
+interface Origin {
   readonly owner: string;
+  /** A KEYBEARER_HOME; null: the owner's usual folders. */
   readonly from: string | null;
+}
+
+interface Move extends Origin {
   readonly removal: Removal | null;
 }
 
@@ -66,7 +73,8 @@ export async function installSystem(options: SystemInstallOptions): Promise<void
     const program = await placeProgram(machine, owner);
     if (program === null) return;
     const isMoved = existsSync(CONFIG);
-    const move: Move = readMarker() ?? { owner: owner.name, from: options.from ?? null, removal: null };
+    const from = options.from === undefined ? null : resolve(options.from);
+    const move: Move = readMarker() ?? { owner: owner.name, from, removal: null };
     if (move.owner !== owner.name)
       return fail(
         `a move for ${move.owner} was not finished: run it again with --owner ${move.owner}`,
@@ -349,7 +357,16 @@ export async function finishMove(machine: Machine, program: Program, owner: User
     if (code !== 0) throw new Error(`the copies of ${owner.name} could not be removed`);
     printText(`the copies of ${owner.name} are removed`);
   }
+  const { owner: name, from } = move;
+  if (from !== null) await writePrivateFile(ORIGIN, JSON.stringify({ owner: name, from }));
   await rm(MARKER, { force: true });
+}
+
+/** The folder to which everything goes back; null: the usual ones of this user. */
+export function findOrigin(owner: string): string | null {
+  if (!existsSync(ORIGIN)) return null;
+  const origin = JSON.parse(readFileSync(ORIGIN, "utf8")) as Origin;
+  return origin.owner === owner ? origin.from : null;
 }
 
 export function readMarker(): Move | null {

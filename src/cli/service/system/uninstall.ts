@@ -11,7 +11,7 @@ import { writePrivateFile } from "../../../core/private-file.ts";
 import { isOurs, SERVICE_USER, SYSTEM_UNIT, SYSUSERS } from "../../../service/system-units.ts";
 import { fail, printText } from "../../ui/messages.ts";
 import type { HandedOver } from "./hand-over.ts";
-import { finishMove, MARKER, RETURNED, readMarker, STAGED } from "./install.ts";
+import { findOrigin, finishMove, MARKER, RETURNED, readMarker, STAGED } from "./install.ts";
 import { Machine, type UserOfMachine } from "./machine.ts";
 
 const UNITS = "/etc/systemd/system";
@@ -67,7 +67,12 @@ async function giveBack(machine: Machine, owner: UserOfMachine): Promise<boolean
   const paths = systemPaths(0);
   const read = await readEffective(paths);
   if (read.text === null) throw new Error(read.problem);
-  const child = machine.startAs(owner, machine.program, ["__hand-over", "take", "--user"], null);
+  const child = machine.startAs(
+    owner,
+    machine.program,
+    ["__hand-over", "take", "--user"],
+    findOrigin(owner.name),
+  );
   const done = new Promise<number>((resolve, reject) => {
     child.once("error", reject);
     child.once("close", (code) => resolve(code ?? 1));
