@@ -61,6 +61,8 @@ export interface ClientSettings extends FieldSet {
   merge(text: string, target: Target & { readonly token: string; readonly moved?: Path }): Edited;
   /** Settings that keep requests from reaching keybearer, or send a second credential. They can be removed. */
   conflicts(text: string): readonly Conflict[];
+  /** Settings beside those for the requests, which keep what the client starts from folders of keybearer. */
+  offers(text: string, folders: readonly string[], where: Surroundings): Offer | null;
   /** The settings of the old text that are gone from the new one. */
   removed(before: string, after: string): readonly string[];
   /** What else in the file overrides the settings. */
@@ -71,6 +73,14 @@ export interface Conflict {
   readonly name: string;
   readonly problem: string;
   remove(text: string): Edited;
+}
+
+export interface Offer {
+  /** What a person is asked. */
+  readonly question: string;
+  /** What it does not do. */
+  readonly note: string | null;
+  add(text: string): Edited;
 }
 
 /** A field of a client's own file that holds a key. */
@@ -230,14 +240,14 @@ export function describedClient(
   };
 }
 
-type Optional = "empty" | "conflicts" | "removed" | "notes";
+type Optional = "empty" | "conflicts" | "offers" | "removed" | "notes";
 
 /** Settings without conflicts and notes of their own, in a file that begins empty. */
 export function clientSettings(
   own: Omit<ClientSettings, Optional> & Partial<Pick<ClientSettings, Optional>>,
 ): ClientSettings {
   const empty = emptyText(own.format);
-  return { empty, conflicts: () => [], removed: () => [], notes: () => [], ...own };
+  return { empty, conflicts: () => [], offers: () => null, removed: () => [], notes: () => [], ...own };
 }
 
 export function field(path: Pattern, holds: Field["holds"] = "other"): Field {

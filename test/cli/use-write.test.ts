@@ -488,3 +488,47 @@ t.test("a record that is damaged, or a link, is not used", async (t) => {
   t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /is a link/ });
   t.equal(read(file), written);
 });
+
+/** A PATH with this version of Claude Code. */
+function installClaude(t: Test, version: string): Record<string, string> {
+  const folder = t.testdir({
+    bin: { claude: t.fixture("symlink", "../lib/node_modules/@anthropic-ai/claude-code/cli.js") },
+    lib: {
+      node_modules: {
+        "@anthropic-ai": { "claude-code": { "cli.js": "", "package.json": JSON.stringify({ version }) } },
+      },
+    },
+  });
+  return { PATH: join(folder, "bin") };
+}
+
+t.test(
+  "--write keeps Claude Code from keybearer's folders if it knows how, and --undo takes that back",
+  async (t) => {
+    const { put, use, home } = await prepare(t, installClaude(t, "2.1.200"));
+    const own = '{ "permissions": { "deny": ["Read(~/.ssh/**)"] } }\n';
+    const file = put(".claude/settings.json", own);
+    const written = await use("claude-code", "--write", "--yes");
+    t.equal(written.code, 0, written.stderr);
+    const rules = [`Read(/${home}/**)`, "Read(~/state/**)"];
+    const { permissions, sandbox } = JSON.parse(read(file));
+    t.match(written.stdout, /\+ .*Read\(~\/state/, "the difference shows it");
+    t.same(permissions.deny, ["Read(~/.ssh/**)", ...rules]);
+    t.same(sandbox.credentials.files, [
+      { path: home, mode: "deny" },
+      { path: "~/state", mode: "deny" },
+    ]);
+    t.match(written.stdout + written.stderr, /sandbox\.enabled is not set/);
+    const again = await use("claude-code", "--write", "--yes");
+    t.match(again.stdout, /nothing changed/);
+    t.match(await use("claude-code", "--undo", "--yes"), { code: 0 });
+    t.equal(read(file), own);
+  },
+);
+
+t.test("--write offers no entry that the installed Claude Code does not know", async (t) => {
+  const { put, use } = await prepare(t, installClaude(t, "2.1.9"));
+  const file = put(".claude/settings.json", "{}\n");
+  t.match(await use("claude-code", "--write", "--yes"), { code: 0 });
+  t.notMatch(read(file), /sandbox|permissions/);
+});

@@ -3,6 +3,7 @@ import {
   type ClientId,
   type ClientSettings,
   isVariableFormat,
+  type Offer,
   type Surroundings,
 } from "../../clients/description.ts";
 import { redactedDiff } from "../../clients/diff.ts";
@@ -171,7 +172,11 @@ async function mergeSettings(
   for (const { settings, file } of open) {
     const before = contentOf(settings, file.found?.text ?? null);
     const merged = settings.merge(before, target);
-    const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
+    const cleared = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
+    const offer = cleared.ok ? settings.offers(cleared.text, paths.own, surroundings()) : null;
+    // Beside the system service these folders hold no key.
+    const isOffered = cleared.ok && offer !== null && paths.mode === "user";
+    const edited = isOffered ? await takeOffer(cleared.text, offer, yes) : cleared;
     if (!edited.ok) return cannotEditFile(file.path, edited);
     for (const what of settings.notes(edited.text)) printNote({ what, next: null });
     if (edited.text !== before) files.push({ settings, file, text: edited.text });
@@ -194,6 +199,14 @@ async function removeConflicts(text: string, settings: ClientSettings, yes: bool
     if (isRemoved && result.ok) result = conflict.remove(result.text);
   }
   return result;
+}
+
+/** Without a terminal the diff shows what --yes would do. */
+async function takeOffer(text: string, { question, note, add }: Offer, yes: boolean): Promise<Edited> {
+  const isTaken = yes || !isInteractive() || (await confirm(question, "yes"));
+  if (!isTaken) return { ok: true, text };
+  if (note !== null) printNote({ what: note, next: "docs/agents.md shows how to switch it on" });
+  return add(text);
 }
 
 /** Undo record first, then the token, then the files: if a step fails, the client works as before. Returns what failed, or null. */

@@ -1,3 +1,4 @@
+import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { join } from "node:path";
 import {
   ANY_NAME,
@@ -7,6 +8,7 @@ import {
   describedClient,
   field,
   folderFrom,
+  itemsAt,
   keyField,
   projectFolders,
   type Surroundings,
@@ -31,6 +33,11 @@ const CONFLICTS: readonly { readonly path: Path; readonly problem: string }[] = 
   { path: ["env", "CLAUDE_CODE_USE_FOUNDRY"], problem: OTHER_CLOUD },
 ];
 
+/** What its Read tool may not open. */
+const DENIED: Path = ["permissions", "deny"];
+/** What its sandbox hides from commands. */
+const HIDDEN: Path = ["sandbox", "credentials", "files"];
+
 function claudeFolder(where: Surroundings): string {
   return folderFrom(where.env.CLAUDE_CONFIG_DIR, join(where.home, ".claude"), where);
 }
@@ -46,6 +53,9 @@ const SETTINGS = clientSettings({
     field(["env", "ANTHROPIC_AUTH_TOKEN"], "key"),
     field(["env", "ANTHROPIC_MODEL"]),
     field(["env", "ANTHROPIC_DEFAULT_HAIKU_MODEL"]),
+    field([...DENIED, ANY_NAME]),
+    field([...HIDDEN, ANY_NAME, "path"]),
+    field([...HIDDEN, ANY_NAME, "mode"]),
     ...CONFLICTS.map(({ path }) => field(path, path.at(-1) === "ANTHROPIC_API_KEY" ? "key" : "other")),
   ],
   tokenIn: (text) => textAt("json", text, ["env", "ANTHROPIC_AUTH_TOKEN"]),
@@ -67,11 +77,64 @@ const SETTINGS = clientSettings({
       problem,
       remove: (current) => set(current, path, undefined),
     })),
+  offers(text, folders, where) {
+    const version = installedVersion(where);
+    if (version === null || version.localeCompare(OLDEST_WITH_DENY, "en", { numeric: true }) < 0) return null;
+    const missing = denyEntries(text, folders, where.home);
+    if (missing.length === 0) return null;
+    const isOn = at(text, ["sandbox", "enabled"]) === true;
+    return {
+      question: "keep its commands and its Read tool from keybearer's folders as well?",
+      note: isOn ? null : "sandbox.enabled is not set, so its commands can still read keybearer's folders",
+      add: (current) => setAll("json", current, missing),
+    };
+  },
   removed: (before, after) =>
     CONFLICTS.filter(({ path }) => at(before, path) !== undefined && at(after, path) === undefined).map(
       ({ path }) => path.join("."),
     ),
 });
+
+/** What is missing of the entries that deny these folders, at the ends of their lists. */
+function denyEntries(text: string, folders: readonly string[], home: string): Wanted[] {
+  const denied = at(text, DENIED);
+  const rules: readonly unknown[] = Array.isArray(denied) ? denied : [];
+  const hidden = itemsAt("json", text, HIDDEN);
+  const shown = folders.map((folder) =>
+    folder.startsWith(`${home}/`) ? `~${folder.slice(home.length)}` : folder,
+  );
+  // A rule that begins with one slash is relative to the settings.
+  const newRules = shown
+    .map((folder) => `Read(${folder.startsWith("/") ? "/" : ""}${folder}/**)`)
+    .filter((rule) => !rules.includes(rule));
+  const newHidden = shown.filter(
+    (folder) => !hidden.some(({ path, mode }) => path === folder && mode === "deny"),
+  );
+  return [
+    ...newRules.map((rule, index): Wanted => [[...DENIED, rules.length + index], rule]),
+    ...newHidden.flatMap((folder, index): Wanted[] => [
+      [[...HIDDEN, hidden.length + index, "path"], folder],
+      [[...HIDDEN, hidden.length + index, "mode"], "deny"],
+    ]),
+  ];
+}
+
+/** The oldest one in which these entries were tried. */
+const OLDEST_WITH_DENY = "2.1.197";
+
+/** By where its program is: npm's package, or the native installation. null: it is not in the PATH. */
+function installedVersion({ env }: Surroundings): string | null {
+  const folders = (env.PATH ?? "").split(":").filter((folder) => folder.startsWith("/"));
+  const command = folders.map((folder) => join(folder, "claude")).find((file) => existsSync(file));
+  if (command === undefined) return null;
+  const file = realpathSync(command);
+  const native = /\/claude\/versions\/(\d+\.\d+\.\d+)$/.exec(file)?.[1];
+  if (native !== undefined) return native;
+  const folder = /^.*\/node_modules\/@anthropic-ai\/claude-code(?=\/)/.exec(file)?.[0];
+  const manifest = folder === undefined ? null : join(folder, "package.json");
+  if (manifest === null || !existsSync(manifest)) return null;
+  return textAt("json", readFileSync(manifest, "utf8"), ["version"]);
+}
 
 /** A helper that holds the key itself: echo sk-…, printf %s 'sk-…'. */
 const LITERAL_HELPER =
