@@ -1,4 +1,4 @@
-import { constants, existsSync, lstatSync, readdirSync, realpathSync, statSync } from "node:fs";
+import { constants, existsSync, lstatSync, readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { appendFile, chmod, mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import { LIBRARY, ROOT_COMMAND } from "../core/command-name.ts";
@@ -92,13 +92,21 @@ export function findProgramChange(program: Program, packageFolder: string): stri
   return null;
 }
 
-/** Where a copy of this version is. */
-export function copiedProgram(version: string): Program {
-  return programIn(join(LIBRARY, version));
-}
-
 function programIn(folder: string): Program {
   return { node: join(folder, "bin", "node"), main: join(folder, "package", "dist", "cli", "main.js") };
+}
+
+/** From where a copy was read, and with whose rights. */
+export interface ProgramSource extends Program {
+  readonly reader: string;
+}
+
+const SOURCE = join(LIBRARY, "source.json");
+
+/** null: this program is no copy. */
+export function findSource({ main }: Program): ProgramSource | null {
+  if (!main.startsWith(`${LIBRARY}/`) || !existsSync(SOURCE)) return null;
+  return JSON.parse(readFileSync(SOURCE, "utf8")) as ProgramSource;
 }
 
 /** A file of the program, and its name in a copy. */
@@ -141,7 +149,7 @@ export interface ProgramPart {
  */
 export async function copyProgram(
   parts: AsyncIterable<ProgramPart>,
-  version: string,
+  source: ProgramSource,
 ): Promise<Program | Problem> {
   await mkdir(LIBRARY, { recursive: true, mode: 0o755 });
   for (const folder of [LIBRARY, dirname(ROOT_COMMAND)]) {
@@ -152,8 +160,7 @@ export async function copyProgram(
         next: `chown root:root, and chmod go-w`,
       };
   }
-  const target = join(LIBRARY, version);
-  const staged = `${target}.new`;
+  const staged = join(LIBRARY, "new");
   await rm(staged, { recursive: true, force: true });
   await mkdir(staged, { mode: 0o755 });
   try {
@@ -172,14 +179,36 @@ export async function copyProgram(
     return { problem: "the program could not be read", next: null };
   }
   await setModes(staged);
-  await rm(target, { recursive: true, force: true });
+  const target = freeFolder(staged);
   await rename(staged, target);
-  const copied = copiedProgram(version);
+  const copied = programIn(target);
+  await writeFile(`${SOURCE}.new`, JSON.stringify(source), { mode: 0o644 });
+  await rename(`${SOURCE}.new`, SOURCE);
   const script = `#!/bin/sh\nexec "${copied.node}" "${copied.main}" "$@"\n`;
   await writeFile(`${ROOT_COMMAND}.new`, script, { mode: 0o755 });
   await chmod(`${ROOT_COMMAND}.new`, 0o755);
   await rename(`${ROOT_COMMAND}.new`, ROOT_COMMAND);
   return copied;
+}
+
+/** Named after the version. A copy that is in use is not replaced: the service may start from it at any moment. */
+function freeFolder(staged: string): string {
+  const text = readFileSync(join(staged, "package", "package.json"), "utf8");
+  const { version } = JSON.parse(text) as { readonly version?: unknown };
+  const name = typeof version === "string" && /^\d[\w.+-]*$/.test(version) ? version : "unknown";
+  for (let number = 1; ; number += 1) {
+    const folder = join(LIBRARY, number === 1 ? name : `${name}-${number}`);
+    if (!existsSync(folder)) return folder;
+  }
+}
+
+/** Removes the copies that neither the service nor root's command runs any more. */
+export async function removeOldCopies({ main }: Program): Promise<void> {
+  if (!main.startsWith(`${LIBRARY}/`)) return;
+  for (const entry of readdirSync(LIBRARY, { withFileTypes: true })) {
+    const folder = join(LIBRARY, entry.name);
+    if (entry.isDirectory() && !main.startsWith(`${folder}/`)) await rm(folder, { recursive: true });
+  }
 }
 
 /** The sender is not trusted with where root writes: the names lead nowhere but down. */

@@ -125,6 +125,28 @@ t.test(
     const raised = await system.as("alice", [node, main, "tools", "set", "codex", "limits.spend=9/day"]);
     t.match(raised.stderr, /sudo \/usr\/local\/bin\/keybearer tools set codex limits\.spend=9\/day/);
     t.notMatch(raised.stderr, "/home/", "root is not told to run her program");
+
+    const [, old = ""] = /path=(\/usr\/local\/lib\/keybearer\/[^/]+)/.exec(unit.stdout) ?? [];
+    const update = ["/usr/local/bin/keybearer", "service", "update", "--system"];
+    await system.sh("alice", "ln -s /root/secret ~/program/dist/cli/notes.js");
+    t.match(await system.as("root", update), { code: 1, stderr: /alice could not read the program/ });
+    await system.sh(
+      "alice",
+      `rm ~/program/dist/cli/notes.js; sed -i 's/"version": "[^"]*"/"version": "9.9.9"/' ~/program/package.json`,
+    );
+    const updated = await system.as("root", update);
+    t.match(updated, { code: 0, stderr: /is read from \/home\/alice\/program\/dist\/cli\/main\.js/ });
+    const next = await system.sh(
+      "root",
+      "systemctl show keybearer --property=ExecStart; ls -d /usr/local/lib/keybearer/*/",
+    );
+    t.match(next.stdout, "path=/usr/local/lib/keybearer/9.9.9/", "the service runs what is installed now");
+    t.notMatch(next.stdout, old, "the copy before is gone");
+    t.equal(await call(system, "alice"), "200");
+    t.match(await system.as("root", ["/usr/local/bin/keybearer", "--version"]), {
+      code: 0,
+      stdout: /9\.9\.9/,
+    });
   },
 );
 

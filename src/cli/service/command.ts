@@ -78,7 +78,11 @@ export function handOverCommand(): Command {
     .option("--check")
     .action(async (options: { check?: boolean }) => (await import("./system/hand-over.ts")).give(options));
   handOver.command("stop").action(async () => (await import("./system/hand-over.ts")).stopHere());
-  handOver.command("program").action(async () => (await import("./system/hand-over.ts")).giveProgram());
+  handOver
+    .command("program <node> <main>")
+    .action(async (node: string, main: string) =>
+      (await import("./system/hand-over.ts")).giveProgram({ node, main }),
+    );
   handOver.command("take").action(async () => (await import("./system/hand-over.ts")).take());
   handOver.command("remove").action(async () => (await import("./system/hand-over.ts")).removeMoved());
   return handOver;

@@ -2,6 +2,7 @@ import { createReadStream, existsSync, readdirSync, readFileSync, rmdirSync } fr
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
 import { type Path, setValue } from "../../../config/edit.ts";
 import { loadConfig } from "../../../config/load.ts";
 import { formatProblems } from "../../../config/problems.ts";
@@ -15,13 +16,12 @@ import { findPaths, type Paths, SYSTEM_PLACES } from "../../../core/paths.ts";
 import { packageFolder } from "../../../core/version.ts";
 import { readKey } from "../../../keys/sources.ts";
 import { forgetKey, type KeyPlace, ownPlace } from "../../../keys/stored-keys.ts";
-import { programFiles } from "../../../service/system-program.ts";
+import { type Program, programFiles } from "../../../service/system-program.ts";
 import { stop } from "../../stop.ts";
 import { fail, notice } from "../../ui/messages.ts";
 import { homeFolder, stdio } from "../../ui/stdio.ts";
 import { installedContext, serviceHere } from "../context.ts";
 import { uninstall } from "../uninstall.ts";
-import { thisProgram } from "./machine.ts";
 
 /*
  * The half of a move that runs as the owner: root starts it with the owner's rights, so that root opens no file and no keychain
@@ -200,10 +200,10 @@ async function giveFile(name: string, path: string): Promise<void> {
   if (isFirst) write({ kind: "file", name, data: "", isFirst });
 }
 
-/** `__hand-over program`: prints the files of this program. What this user may not read ends it. */
-export async function giveProgram(): Promise<void> {
-  const folder = packageFolder().pathname.replace(/\/$/, "");
-  for (const { name, path } of programFiles(thisProgram(), folder)) await giveFile(name, path);
+/** `__hand-over program`: prints the files of a program. What this user may not read ends it. */
+export async function giveProgram(program: Program): Promise<void> {
+  const folder = packageFolder(pathToFileURL(program.main).href).pathname.replace(/\/$/, "");
+  for (const { name, path } of programFiles(program, folder)) await giveFile(name, path);
 }
 
 function removalOf(paths: Paths, config: Config): Removal {

@@ -11,19 +11,22 @@ import { describeProblems } from "../../../config/problems.ts";
 import type { Status } from "../../../control/status.ts";
 import { advice } from "../../../core/advice.ts";
 import { systemClock } from "../../../core/clock.ts";
-import { ROOT_COMMAND } from "../../../core/command-name.ts";
+import { LIBRARY, ROOT_COMMAND } from "../../../core/command-name.ts";
 import { withNext } from "../../../core/display.ts";
 import { EXIT, errorMessage } from "../../../core/errors.ts";
 import { SYSTEM_PLACES } from "../../../core/paths.ts";
 import { writePrivateFile } from "../../../core/private-file.ts";
-import { packageFolder, version } from "../../../core/version.ts";
+import { packageFolder } from "../../../core/version.ts";
 import { stopSecondsFor } from "../../../service/spec.ts";
 import {
   copyProgram,
   findProgramChange,
   findProgramProblem,
+  findSource,
   type Program,
   type ProgramPart,
+  type ProgramSource,
+  removeOldCopies,
 } from "../../../service/system-program.ts";
 import {
   isOurs,
@@ -41,6 +44,8 @@ import { Machine, ROOT, type UserOfMachine } from "./machine.ts";
 export interface SystemInstallOptions {
   readonly owner?: string;
   readonly from?: string;
+  /** The program may have a new version. */
+  readonly isUpdate?: boolean;
 }
 
 const CONFIG = join(SYSTEM_PLACES.config, "config.yaml");
@@ -70,7 +75,7 @@ export async function installSystem(options: SystemInstallOptions): Promise<void
   const owner = await prepare(machine, options);
   if (owner === null) return;
   try {
-    const program = await placeProgram(machine, owner);
+    const program = await placeProgram(machine, owner, options.isUpdate ?? false);
     if (program === null) return;
     const isMoved = existsSync(CONFIG);
     const from = options.from === undefined ? null : resolve(options.from);
@@ -97,6 +102,7 @@ export async function installSystem(options: SystemInstallOptions): Promise<void
       if (code !== 0) return fail(`nothing was changed`, code);
       if (!(await moveHere(machine, program, owner, move))) return;
     }
+    if (isMoved) await giveToService(machine, await prepareUser(machine, program));
     await writeUnits(machine, program);
     const problem = await startAndWait(machine);
     if (problem !== null) {
@@ -106,6 +112,8 @@ export async function installSystem(options: SystemInstallOptions): Promise<void
     await finishMove(machine, program, owner);
     printText(`the system service runs; its owners call it at the same address as before`);
     reportTools(await machine.status());
+    // This program may be one of them.
+    await removeOldCopies(program);
   } catch (error) {
     fail(
       `it was not finished: ${errorMessage(error)}\nthe same command goes on where it stopped`,
@@ -134,16 +142,33 @@ async function prepare(machine: Machine, options: SystemInstallOptions): Promise
 }
 
 /** The program that the service runs: this one, or a copy that only root can change. null: the reason was printed. */
-async function placeProgram(machine: Machine, owner: UserOfMachine): Promise<Program | null> {
+async function placeProgram(
+  machine: Machine,
+  owner: UserOfMachine,
+  isUpdate: boolean,
+): Promise<Program | null> {
+  const source = isUpdate ? findSource(machine.program) : null;
+  if (source !== null) {
+    notice(
+      `the new version is read from ${source.main}: whoever can change that decides what the service runs`,
+    );
+    return copyFrom(machine, source);
+  }
   const folder = packageFolder().pathname.replace(/\/$/, "");
   const problem = findProgramProblem(machine.program, folder);
   if (problem === null) return machine.program;
   notice(
-    `${problem}, so this program is copied to /usr/local/lib/keybearer. it ran as root just now: only this first time`,
+    `${problem}, so this program is copied to ${LIBRARY}. it ran as root just now: only this first time`,
   );
   // A link in what others can change may lead to a file that only root reads, so root does not read there.
   const reader = findProgramChange(machine.program, folder) === null ? ROOT : owner;
-  const copied = await copyProgram(readProgram(machine, reader), version());
+  return copyFrom(machine, { ...machine.program, reader: reader.name });
+}
+
+async function copyFrom(machine: Machine, source: ProgramSource): Promise<Program | null> {
+  const reader = source.reader === ROOT.name ? ROOT : await machine.findUser(source.reader);
+  if (reader === null) throw new Error(`there is no user ${source.reader} any more, who has the program`);
+  const copied = await copyProgram(readProgram(machine, reader, source), source);
   if ("node" in copied) {
     notice(`from now on root runs ${ROOT_COMMAND}`);
     return copied;
@@ -152,8 +177,13 @@ async function placeProgram(machine: Machine, owner: UserOfMachine): Promise<Pro
   return null;
 }
 
-async function* readProgram(machine: Machine, reader: UserOfMachine): AsyncGenerator<ProgramPart> {
-  const child = machine.startAs(reader, machine.program, ["__hand-over", "program", "--user"], null);
+async function* readProgram(
+  machine: Machine,
+  reader: UserOfMachine,
+  { node, main }: Program,
+): AsyncGenerator<ProgramPart> {
+  const args = ["__hand-over", "program", "--user", node, main];
+  const child = machine.startAs(reader, machine.program, args, null);
   child.stdin.end();
   const ended = once(child, "close");
   // Awaited below, after the last line.
@@ -165,7 +195,7 @@ async function* readProgram(machine: Machine, reader: UserOfMachine): AsyncGener
   const [code] = await ended;
   if (code !== 0)
     throw new Error(
-      `${reader.name} could not read the program, and root does not read what others can change`,
+      `${reader.name} could not read the program ${main}, and root does not read what others can change`,
     );
 }
 
@@ -176,13 +206,7 @@ async function moveHere(
   owner: UserOfMachine,
   move: Move,
 ): Promise<boolean> {
-  await writeUnit(SYSUSERS, sysusersText(program));
-  const made = await machine.run(["systemd-sysusers", SYSUSERS], { timeoutMs: 30_000 });
-  const user = await machine.findUser(SERVICE_USER);
-  if (user === null) throw new Error(`systemd-sysusers made no user ${SERVICE_USER}: ${made.stderr.trim()}`);
-  await mkdir(SYSTEM_PLACES.config, { recursive: true, mode: 0o750 });
-  await chown(SYSTEM_PLACES.config, 0, user.gid);
-  await chmod(SYSTEM_PLACES.config, 0o750);
+  const user = await prepareUser(machine, program);
   await writeMarker(move);
   // Its journal must not grow while it is read.
   const { from: folder } = move;
@@ -199,6 +223,28 @@ async function moveHere(
   await writePrivateFile(CONFIG, text, { mode: 0o640, group: user.gid });
   printText(`${CONFIG} is written, and keys and usage log are in ${SYSTEM_PLACES.data}`);
   return true;
+}
+
+/** The service's user, and the folder of its configuration. */
+async function prepareUser(machine: Machine, program: Program): Promise<UserOfMachine> {
+  await writeUnit(SYSUSERS, sysusersText(program));
+  const made = await machine.run(["systemd-sysusers", SYSUSERS], { timeoutMs: 30_000 });
+  const user = await machine.findUser(SERVICE_USER);
+  if (user === null) throw new Error(`systemd-sysusers made no user ${SERVICE_USER}: ${made.stderr.trim()}`);
+  await mkdir(SYSTEM_PLACES.config, { recursive: true, mode: 0o750 });
+  await chown(SYSTEM_PLACES.config, 0, user.gid);
+  await chmod(SYSTEM_PLACES.config, 0o750);
+  return user;
+}
+
+/** Files of a backup belong to the number that the user had on another machine. */
+async function giveToService(machine: Machine, { uid, gid }: UserOfMachine): Promise<void> {
+  await chown(CONFIG, 0, gid);
+  await chmod(CONFIG, 0o640);
+  if (statSync(SYSTEM_PLACES.data).uid === uid) return;
+  const argv = ["chown", "-hR", `${uid}:${gid}`, SYSTEM_PLACES.data];
+  const { code, stderr } = await machine.run(argv, { timeoutMs: 300_000 });
+  if (code !== 0) throw new Error(stderr.trim());
 }
 
 interface Received {

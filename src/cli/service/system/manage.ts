@@ -56,7 +56,7 @@ export async function updateSystem(): Promise<void> {
   const asked = await new Machine().status();
   const { config: file, home } = systemPaths(0);
   const [owner] = parseConfig(readFileSync(file, "utf8"), home).config?.owners ?? [];
-  await installSystem(owner === undefined ? {} : { owner: owner.name });
+  await installSystem({ isUpdate: true, ...(owner === undefined ? {} : { owner: owner.name }) });
   if (!asked.ok) printText(`it did not answer before: ${asked.problem}`);
 }
 
