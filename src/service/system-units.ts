@@ -23,6 +23,9 @@ export interface UnitFile {
 }
 
 const UNITS = "/etc/systemd/system";
+/** Of every user's own systemd. Only for owners there is a control socket, so for others it does not start. */
+export const ALERTS_UNIT = "keybearer-alerts.service";
+export const ALERTS_FILE = `/etc/systemd/user/${ALERTS_UNIT}`;
 export const SYSUSERS = "/etc/sysusers.d/keybearer.conf";
 
 /** The first line of every file that keybearer writes for systemd. */
@@ -38,7 +41,12 @@ export function systemFiles(template: string, spec: SystemSpec): UnitFile[] {
     socketUnit("root", "root", 0),
     ...spec.owners.map(({ name, uid }) => socketUnit(name, `owner-${name}`, uid)),
   ];
-  return [sysusers(), ...sockets, { path: join(UNITS, SYSTEM_UNIT), text: serviceUnit(template, spec) }];
+  return [
+    sysusers(),
+    ...sockets,
+    alertsUnit(spec),
+    { path: join(UNITS, SYSTEM_UNIT), text: serviceUnit(template, spec) },
+  ];
 }
 
 export function socketNames(owners: readonly { readonly name: string }[]): string[] {
@@ -60,6 +68,24 @@ function serviceUnit(template: string, { node, main, owners, stopSeconds }: Syst
     .split("\n")
     .map((line) => filled[/^[A-Za-z]+=/.exec(line)?.[0] ?? ""] ?? line)
     .join("\n");
+}
+
+/** The system service has no desktop, so each owner's session shows its alerts, as the owner. */
+function alertsUnit({ node, main }: SystemSpec): UnitFile {
+  const text = `${MARK}1
+[Unit]
+Description=desktop alerts of keybearer
+ConditionPathExists=${SYSTEM_PLACES.sockets}/%U.sock
+
+[Service]
+ExecStart=:${quote(node)} ${quote(main)} events --follow --desktop --system
+Restart=on-failure
+RestartSec=30s
+
+[Install]
+WantedBy=default.target
+`;
+  return { path: ALERTS_FILE, text };
 }
 
 /** The kernel lets only this user, and root, open the socket. The folder is root's, so nobody can put another in its place. */

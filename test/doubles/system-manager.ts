@@ -2,7 +2,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, rmdir } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import type { Test } from "tap";
 import { type Ended, startProgram } from "./command.ts";
 import { ROOT } from "./paths.ts";
@@ -30,7 +30,7 @@ export async function startSystemManager(t: Test): Promise<SystemManager | null>
   const folder = await mkdtemp(join(tmpdir(), "kb-system-"));
   t.teardown(() => rm(folder, { recursive: true, force: true }));
   const unified = "/sys/fs/cgroup/unified";
-  const cgroup = join(existsSync(unified) ? unified : "/sys/fs/cgroup", `kbtest-system-${process.pid}`);
+  const cgroup = join(existsSync(unified) ? unified : "/sys/fs/cgroup", `kbtest-${basename(folder)}`);
   try {
     await mkdir(cgroup);
   } catch (error) {

@@ -23,7 +23,7 @@ const AFTER = {
     key: "/var/lib/keybearer/keys/codex",
   },
   uninstall: {
-    rest: "ls -d /etc/keybearer /var/lib/keybearer* /etc/systemd/system/keybearer* /etc/sysusers.d/keybearer.conf; id -u keybearer",
+    rest: "ls -d /etc/keybearer /var/lib/keybearer* /etc/systemd/*/keybearer* /etc/sysusers.d/keybearer.conf; id -u keybearer",
     folders: "/home/alice/.config/keybearer /home/alice/.local/state/keybearer",
     key: "/home/alice/.config/keybearer/keys/codex",
   },

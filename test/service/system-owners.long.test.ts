@@ -1,5 +1,6 @@
 import t from "tap";
 import { call, install, keybearer, prepare, startMachine, takeToken } from "../doubles/system-journey.ts";
+import { until } from "../doubles/until.ts";
 
 t.test("owners share the system service, and a tool may be for one of them", async (t) => {
   const system = await prepare(t);
@@ -64,4 +65,38 @@ t.test("a backup is restored on another machine", async (t) => {
   const others =
     "find /var/lib/keybearer ! -user keybearer; find /etc/keybearer ! -user root -o ! -group keybearer";
   t.match(await second.sh("root", others), { code: 0, stdout: /^$/ });
+});
+
+t.test("an owner's desktop shows the alerts of the system service", async (t) => {
+  const system = await prepare(t);
+  if (system === null) return;
+  await install(t, system);
+  // In place of the program that shows notifications; the files of this machine are as they were afterwards.
+  const notify = "#!/bin/sh\nprintf '%s\\n' \"$@\" >> /home/alice/alerts\n";
+  await system.as("root", ["sh", "-c", "cat > /usr/bin/notify-send; chmod 755 /usr/bin/notify-send"], notify);
+  const stateOf = async (user: string) => {
+    const uid = (await system.as(user, ["id", "-u"])).stdout.trim();
+    const show = `XDG_RUNTIME_DIR=/run/user/${uid} systemctl --user show keybearer-alerts --property=ActiveState,ConditionResult`;
+    return (await system.sh(user, show)).stdout.trim();
+  };
+  for (const user of ["bob", "alice"]) {
+    const uid = (await system.as(user, ["id", "-u"])).stdout.trim();
+    await system.sh("root", `loginctl enable-linger ${user}; systemctl start user@${uid}.service`);
+    // Only its address counts: nothing but notify-send would use it.
+    await system.sh(user, `test -e /run/user/${uid}/bus || : > /run/user/${uid}/bus`);
+  }
+  await until("alerts of alice are followed", async () =>
+    (await stateOf("alice")).includes("ActiveState=active"),
+  );
+  t.match(await stateOf("bob"), "ConditionResult=no", "bob is no owner");
+  const connected = "ss -xH | grep -q /run/keybearer/$(id -u alice).sock";
+  await until("the unit follows", async () => (await system.sh("root", connected)).code === 0);
+  await system.sh("root", "echo 'nonsense: true' >> /etc/keybearer/config.yaml");
+  await until("the alert is shown", async () =>
+    /config\.yaml/.test((await system.sh("alice", "cat ~/alerts")).stdout),
+  );
+  await system.sh("root", "sed -i '/^nonsense/d' /etc/keybearer/config.yaml");
+  t.match(await keybearer(system, "root", "service", "uninstall", "--system"), { code: 0 });
+  const left = await system.sh("root", "find /etc/systemd/user -name 'keybearer*'");
+  t.equal(left.stdout, "", "the unit and its link are gone");
 });

@@ -43,6 +43,9 @@ t.test("a system service has a socket for each owner, which only the owner and r
     "StateDirectoryMode=0700",
   ])
     t.ok(unit.split("\n").includes(line), line);
+  const alerts = text("keybearer-alerts.service");
+  t.match(alerts, '"/opt/a b/main.js" events --follow --desktop --system\n');
+  t.match(alerts, "ConditionPathExists=/run/keybearer/%U.sock\n", "it starts for owners alone");
   t.equal(systemPaths(1000).socket, "/run/keybearer/1000.sock");
   t.end();
 });

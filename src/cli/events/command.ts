@@ -10,6 +10,7 @@ export function eventsCommand(): Command {
     .command("list", { isDefault: true })
     .description("the last 20 events, the newest one last")
     .option("-f, --follow", "then print each event as it comes")
+    .option("--desktop", "with --follow: show new events on the desktop instead of printing them")
     .option("--all", "every event that is kept")
     .option("--json", "print JSON; with --follow one line for each event")
     .action(async (options: ListOptions) => (await import("./list.ts")).list(options));

@@ -9,6 +9,7 @@ import { createLogger } from "../../core/log.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { ListedEvent } from "../../events/event.ts";
 import { Events } from "../../events/events.ts";
+import { sendToDesktop, systemDesktop } from "../../notify/desktop.ts";
 import { jsonText } from "../../usage/reports/format.ts";
 import { exitOnClosedOutput, fail, formatNote, notice, printJson, printLayout } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
@@ -18,6 +19,7 @@ import { timeOfDay } from "../ui/units.ts";
 
 export interface ListOptions {
   readonly follow?: boolean;
+  readonly desktop?: boolean;
   readonly all?: boolean;
   readonly json?: boolean;
 }
@@ -32,7 +34,8 @@ export async function list(options: ListOptions): Promise<void> {
   exitOnClosedOutput();
   const paths = commandPaths();
   const count = options.all ? ALL : NEWEST;
-  if (options.follow) return follow(paths, count, options.json === true);
+  if (options.follow && options.desktop) return follow(paths, ALL, onDesktop(systemClock.now()));
+  if (options.follow) return follow(paths, count, (event) => printEvent(event, options.json === true));
   const answer = await readEvents(paths, count);
   if (answer === null) return;
   if (options.json) printJson(answer.events);
@@ -54,22 +57,41 @@ async function readEvents(paths: Paths, count: number): Promise<EventsAnswer | n
 
 type EventLine = { readonly following: true } | { readonly event: ListedEvent } | { readonly lost: number };
 
-/** Until Ctrl-C, also over restarts of the daemon. */
-async function follow(paths: Paths, count: number, json: boolean): Promise<void> {
+function printEvent(event: ListedEvent, json: boolean): void {
+  const text = json ? jsonText(event) : formatEvent(event, Date.now(), stdoutScreen().width);
+  stdio().stdout.write(`${text}\n`);
+}
+
+const DESKTOP_MS = 10_000;
+
+/** The system service has no desktop: a unit of the owner's session runs this. What came before it began is not shown. */
+function onDesktop(began: number): Show {
+  return (event) => {
+    if (event.muted || event.at < began) return;
+    const shown = sendToDesktop(systemDesktop(stdio().env), event, DESKTOP_MS, new AbortController().signal);
+    void shown.then((outcome) => {
+      if (outcome.result !== "delivered") notice(`${event.subject}: ${outcome.problem}`);
+    });
+  };
+}
+
+type Show = (event: ListedEvent) => void;
+
+/** Until Ctrl-C, also over restarts of the daemon. Begins with the newest `count`. */
+async function follow(paths: Paths, count: number, show: Show): Promise<void> {
   process.once("SIGINT", () => process.exit(EXIT.ok));
   process.once("SIGTERM", () => process.exit(EXIT.ok));
-  const printed = new Set<string>();
-  const print = (event: ListedEvent) => {
-    if (printed.has(event.id)) return;
-    printed.add(event.id);
-    const text = json ? jsonText(event) : formatEvent(event, Date.now(), stdoutScreen().width);
-    stdio().stdout.write(`${text}\n`);
+  const seen = new Set<string>();
+  const showOnce = (event: ListedEvent) => {
+    if (seen.has(event.id)) return;
+    seen.add(event.id);
+    show(event);
   };
   const catchUp = async () => {
-    // What came before the first events that were printed is not missed.
-    const answer = await readEvents(paths, printed.size === 0 ? count : ALL);
-    const [oldest = ""] = printed;
-    for (const event of answer?.events ?? []) if (event.id > oldest) print(event);
+    // What came before the first events that were shown is not missed.
+    const answer = await readEvents(paths, seen.size === 0 ? count : ALL);
+    const [oldest = ""] = seen;
+    for (const event of answer?.events ?? []) if (event.id > oldest) showOnce(event);
   };
   let waitingFor: string | null = null;
   for (;;) {
@@ -79,13 +101,13 @@ async function follow(paths: Paths, count: number, json: boolean): Promise<void>
       if (next.done) {
         const { problem, final } = next.value;
         if (final) return fail(next.value, EXIT.failed);
-        if (printed.size === 0) await catchUp();
+        if (seen.size === 0) await catchUp();
         if (problem !== waitingFor) notice(`${problem}; waiting for it (Ctrl-C ends)`);
         waitingFor = problem;
         break;
       }
       const line = next.value;
-      if ("event" in line) print(line.event);
+      if ("event" in line) showOnce(line.event);
       else await catchUp();
       if ("following" in line && waitingFor !== null) {
         notice("following keybearer again");

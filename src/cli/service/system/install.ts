@@ -29,6 +29,7 @@ import {
   removeOldCopies,
 } from "../../../service/system-program.ts";
 import {
+  ALERTS_UNIT,
   isOurs,
   SERVICE_USER,
   SYSTEM_UNIT,
@@ -342,6 +343,7 @@ async function writeUnits(machine: Machine, program: Program): Promise<void> {
   for (const { path, text } of files) await writeUnit(path, text);
   await machine.systemctl("daemon-reload");
   await machine.systemctl("enable", ...socketNames(owners), SYSTEM_UNIT);
+  await machine.systemctl("--global", "enable", ALERTS_UNIT);
 }
 
 /** Of the program that the service runs: root does not read the owner's. */

@@ -8,7 +8,14 @@ import { advice } from "../../../core/advice.ts";
 import { EXIT, errorMessage } from "../../../core/errors.ts";
 import { SYSTEM_PLACES, systemPaths } from "../../../core/paths.ts";
 import { writePrivateFile } from "../../../core/private-file.ts";
-import { isOurs, SERVICE_USER, SYSTEM_UNIT, SYSUSERS } from "../../../service/system-units.ts";
+import {
+  ALERTS_FILE,
+  ALERTS_UNIT,
+  isOurs,
+  SERVICE_USER,
+  SYSTEM_UNIT,
+  SYSUSERS,
+} from "../../../service/system-units.ts";
 import { fail, printText } from "../../ui/messages.ts";
 import type { HandedOver } from "./hand-over.ts";
 import { findOrigin, finishMove, MARKER, RETURNED, readMarker, STAGED } from "./install.ts";
@@ -125,6 +132,10 @@ async function removeRest(machine: Machine): Promise<void> {
     for (const name of own) await rm(join(UNITS, name), { force: true });
     await machine.systemctl("daemon-reload");
     await machine.systemctlIfThere("reset-failed", ...own);
+  }
+  if (existsSync(ALERTS_FILE) && isOurs(readFileSync(ALERTS_FILE, "utf8"))) {
+    await machine.systemctlIfThere("--global", "disable", ALERTS_UNIT);
+    await rm(ALERTS_FILE, { force: true });
   }
   await rm(STAGED, { recursive: true, force: true });
   await rm(SYSTEM_PLACES.data, { recursive: true, force: true });
