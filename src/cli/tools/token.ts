@@ -16,7 +16,7 @@ import { readTokenUses } from "../../proxy/token-uses.ts";
 import { activeRevision, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice, print, printJson, printText } from "../ui/messages.ts";
 import { agrees, canConfirm } from "../ui/prompts.ts";
-import { commandPaths, stdio } from "../ui/stdio.ts";
+import { commandPaths, isOwners, stdio } from "../ui/stdio.ts";
 import { columnsFor, renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { ago } from "../ui/units.ts";
@@ -74,7 +74,9 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
   });
   if (edited === null) return null;
   const others = mode === "add" ? "its other tokens keep working" : "all its other tokens have ended";
-  notice(`token ${name} of ${tool}: shown only now; ${paths.config} holds its hash, and ${others}`);
+  notice(
+    `token ${name} of ${tool}: shown only now; ${isOwners(paths) ? paths.overrides : paths.config} holds its hash, and ${others}`,
+  );
   // The daemon may still be reading an edit from before.
   const isRead = (status: ToolStatus | undefined) => status?.tokens === count;
   const effect = await waitUntilActive(
