@@ -1,4 +1,5 @@
 import t from "tap";
+import type { ComparedRow } from "../../src/mirror/report/shape.ts";
 import { LOGIN } from "../doubles/consoles/console-double.ts";
 import { startLiteLlm } from "../doubles/consoles/litellm.ts";
 import { heldClock } from "../doubles/held-clock.ts";
@@ -16,17 +17,23 @@ t.test("LiteLLM is recognized, and every request is matched by the id that it br
   t.equal(headers.get("x-litellm-call-id"), id);
   const streamed = await journey.ask({}, { stream: true });
   const failed = await journey.ask({ "x-test-status": "500" });
+  console.timedOut.set(failed.id, 2);
   await leave(journey, "before-headers");
   const unanswered = console.callIds.at(-1) ?? "";
   clock.pass(MINUTE);
   await journey.sync();
-  for (const [what, found] of Object.entries({ id, streamed: streamed.id, failed: failed.id, unanswered }))
+  for (const [what, found] of Object.entries({ id, streamed: streamed.id, unanswered }))
     t.match(
       await journey.compared(found),
       { verdict: "matched", row: { how: "id" }, record: { id: found } },
       what,
     );
-  t.match((await journey.mirror()).records, { matched: 4, missing: 0 });
+  t.match(await journey.mirror(), { records: { matched: 4, missing: 0 }, alarms: [] });
+  t.match(
+    await journey.control<ComparedRow[]>("POST", "/compared", { what: failed.id }),
+    [1, 2, 3].map(() => ({ row: { how: "id" }, record: { id: failed.id } })),
+    "every attempt is the request's own",
+  );
 
   const { keys } = await journey.keys();
   t.match(keys, [

@@ -81,6 +81,24 @@ t.test("LiteLLM's discount is the factor between its list price and its bill", a
   });
 });
 
+t.test("so is its margin", async (t) => {
+  t.match(read("with a margin"), {
+    list_microdollars: 800,
+    multiplier: 1.2,
+    billed_microdollars: 960,
+  });
+});
+
+t.test("an attempt that timed out is a row of the request, with a cost", async (t) => {
+  t.match(read("attempt that timed out"), {
+    identity: "KB-to1-attempt-0",
+    kind: "error",
+    request_id: "KB-to1",
+    model: "slow",
+    billed_microdollars: 278,
+  });
+});
+
 t.test("an answer from LiteLLM's own cache costs nothing, in a tier of its own", async (t) => {
   t.match(read("cache hit"), {
     identity: /^chatcmpl-cache_cache_hit/,

@@ -115,7 +115,7 @@ export function readLiteLlmRow(raw: JsonObject): ReadRow | "other" | "unreadable
   const ended = timeAt(raw, "endTime") ?? began;
   const kind = fieldAt(raw, "status") === "failure" ? "error" : "use";
   const hash = textAt(raw, "api_key");
-  const callId = textAt(raw, "litellm_call_id") ?? textAt(details, "litellm_call_id") ?? id;
+  const callId = withoutAttempt(textAt(raw, "litellm_call_id") ?? textAt(details, "litellm_call_id") ?? id);
   const billed = moneyAt(raw, "spend");
   // After a fallback another one answered.
   const model =
@@ -144,6 +144,11 @@ export function readLiteLlmRow(raw: JsonObject): ReadRow | "other" | "unreadable
     ip: cleanAt(raw, "requester_ip_address"),
     user_agent: cleanAt(details, "user_agent"),
   };
+}
+
+/** If a request fails in the end, each attempt before the last that timed out has a row with a cost, and an id made of the request's (1.106). */
+function withoutAttempt(callId: string): string {
+  return callId.replace(/-attempt-\d+$/, "");
 }
 
 /** Answered from LiteLLM's own cache, which costs nothing. The tier keeps its rows apart from those that cost something. */

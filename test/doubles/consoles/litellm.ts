@@ -34,6 +34,8 @@ export class LiteLlmDouble extends ConsoleDouble {
   readonly providerIds: string[] = [];
   /** The call id of every request to a model, as it arrived. */
   readonly callIds: (string | undefined)[] = [];
+  /** How many attempts timed out before the last one, by the call id of a request that failed. */
+  readonly timedOut = new Map<string, number>();
   /** The operator allows no user to change a key. */
   locked = false;
   /** The user that logs in has these keys until the double ends. */
@@ -133,7 +135,7 @@ export class LiteLlmDouble extends ConsoleDouble {
     const size = numberIn(query, "page_size", 50);
     const shapes = this.rowsOf(isSecond)
       .filter((row) => this.ownsProviderId(row))
-      .map((row) => ({ began: startOf(row), shape: rowShape(row, this.providerId(row)) }))
+      .flatMap((row) => this.shapesOf(row).map((shape) => ({ began: startOf(row), shape })))
       .filter(({ began }) => began >= from && began <= to)
       .toSorted((a, b) => b.began - a.began);
     const start = (numberIn(query, "page", 1) - 1) * size;
@@ -143,6 +145,13 @@ export class LiteLlmDouble extends ConsoleDouble {
       status: 200,
       body: { data, total, page: 1, page_size: size, total_pages: Math.ceil(total / size) },
     };
+  }
+
+  private shapesOf(row: Row): object[] {
+    const last = rowShape(row, this.providerId(row));
+    const length = this.timedOut.get(row.requestId) ?? 0;
+    const ids = Array.from({ length }, (_, number) => `${row.requestId}-attempt-${number}`);
+    return [last, ...ids.map((requestId) => rowShape({ ...row, requestId }, requestId))];
   }
 
   private ownsProviderId(row: Row): boolean {
