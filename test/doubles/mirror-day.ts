@@ -347,6 +347,7 @@ function oursOf(made: UsageRecord): OurRequest {
     user_agent: made.user_agent,
     ids: Object.values(made.gateway_ids),
     own_id: Object.keys(made.gateway_ids).length > 0,
+    brought_id: null,
     refusable: false,
     tokens: known
       ? { input, cache_read: made.cache_read_tokens ?? 0, cache_write: made.cache_write_tokens ?? 0, output }

@@ -67,6 +67,29 @@ t.test("LiteLLM is recognized, and every request is matched by the id that it br
   );
   await journey.ack();
 
+  // LiteLLM takes an id from everyone who knows it, as often as it comes.
+  await fetch(`${console.url}/v1/chat/completions`, {
+    method: "POST",
+    headers: {
+      authorization: `Bearer ${journey.codex.key}`,
+      "content-type": "application/json",
+      "x-litellm-call-id": id,
+    },
+    body: JSON.stringify({ model: "gpt-5.1", messages: [] }),
+  });
+  clock.pass(MINUTE);
+  await journey.sync();
+  t.match(
+    (await journey.mirror()).alarms,
+    [{ certain: true, count: 1 }],
+    "an id of a request that is over proves nothing",
+  );
+  t.match((await journey.diff())[0], {
+    verdict: "foreign",
+    reason: new RegExp(`has the id of request ${id}`),
+  });
+  await journey.ack();
+
   // Both answers have one id.
   const rows = console.rows.length;
   console.providerIds[rows] = "chatcmpl-double";

@@ -38,6 +38,7 @@ const someRequest: fc.Arbitrary<Omit<OurRequest, "id">> = fc
     user_agent: fc.constantFrom("codex/1.0", "curl/8.5.0", null),
     ids: fc.oneof(fc.constant([]), fc.array(id, { maxLength: 2 })),
     own: fc.boolean(),
+    brings: fc.boolean(),
     tokens: fc.option(
       fc.record({ input: count, cache_read: count, cache_write: fc.constant(0), output: count }),
     ),
@@ -46,7 +47,7 @@ const someRequest: fc.Arbitrary<Omit<OurRequest, "id">> = fc
     billable: fc.boolean(),
     upgraded: fc.integer({ min: 0, max: 9 }).map((number) => number === 0),
   })
-  .map(({ started, lasting, own, ...rest }) => {
+  .map(({ started, lasting, own, brings, ...rest }) => {
     const started_at = rest.ended_at === null ? started : rest.ended_at - lasting;
     return {
       ...rest,
@@ -54,6 +55,7 @@ const someRequest: fc.Arbitrary<Omit<OurRequest, "id">> = fc
       started_at,
       sent_at: started_at,
       own_id: own && rest.ids.length > 0,
+      brought_id: (own && brings && rest.ids[0]) || null,
       refusable: false,
       failed: rest.status !== null && rest.status >= 400,
     };

@@ -32,6 +32,7 @@ export function request(id: string, given: Partial<OurRequest> = {}): OurRequest
     user_agent: null,
     ids,
     own_id: ids.length > 0,
+    brought_id: null,
     refusable: false,
     tokens: TOKENS,
     exact: true,

@@ -91,6 +91,64 @@ const REFUSED: readonly Case[] = [
   },
 ];
 
+/** It brought its id, which every caller can send. */
+const brought = (id: string, given: Partial<OurRequest> = {}) =>
+  request(id, { ids: [`${id}-id`], brought_id: `${id}-id`, ...given });
+/** @param later after that request was sent */
+const withId = (id: string, of: string, later = 0, given: Partial<TheirRow> = {}) =>
+  row(id, { request_id: `${of}-id`, began: THEN - 2 * SECOND + later, at: THEN + later, ...given });
+
+const REPEATED: readonly Case[] = [
+  {
+    name: "all rows with a brought id that began while the request was in flight are its own",
+    ours: [brought("a")],
+    theirs: [withId("1", "a"), withId("2", "a", 1500, { billed_microdollars: 1 })],
+    verdicts: { a: "matched id →1", "1": "matched id →a", "2": "companion id →a" },
+  },
+  {
+    name: "one that began after the answer had ended is another caller's",
+    ours: [brought("a")],
+    theirs: [withId("1", "a"), withId("2", "a", 5 * SECOND), withId("3", "a", 2 * HOUR)],
+    verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign certain", "3": "foreign certain" },
+  },
+  {
+    name: "so is one that began before the request was sent",
+    ours: [brought("a")],
+    theirs: [withId("1", "a"), withId("2", "a", -5 * SECOND)],
+    verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign certain" },
+  },
+  {
+    name: "and one with another key",
+    ours: [brought("a")],
+    theirs: [withId("1", "a", 0, { key: "…c3d4" })],
+    verdicts: { a: "missing", "1": "foreign certain" },
+  },
+  {
+    name: "without a row of the request itself, a clock may be wrong",
+    ours: [brought("a")],
+    theirs: [withId("1", "a", HOUR)],
+    verdicts: { a: "missing", "1": "foreign" },
+  },
+  {
+    name: "the gateway may continue a request whose client left",
+    ours: [left("a", { ids: ["a-id"], brought_id: "a-id" })],
+    theirs: [withId("1", "a"), withId("2", "a", MINUTE)],
+    verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign" },
+  },
+  {
+    name: "a request that still runs may have begun it",
+    ours: [left("a", { ids: ["a-id"], brought_id: "a-id", ended_at: null, running: true })],
+    theirs: [withId("1", "a", HOUR)],
+    verdicts: { "1": "pending →a" },
+  },
+  {
+    name: "a failure is no refusal of another request if it has the id of one",
+    ours: [brought("a"), refused("b", { started_at: THEN + HOUR, ended_at: THEN + HOUR + SECOND })],
+    theirs: [withId("1", "a"), withId("2", "a", HOUR + 2 * SECOND, { kind: "error", stream: null })],
+    verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign certain" },
+  },
+];
+
 const BY_ID: readonly Case[] = [
   {
     name: "an id on two records belongs to the one that ended",
@@ -820,6 +878,7 @@ const LEFT_OVER: readonly Case[] = [
 const TABLES: Readonly<Record<string, readonly Case[]>> = {
   "rows and requests with the same id match": BY_ID,
   "a gateway lists what it refuses under an id of its own": REFUSED,
+  "an id that a request brought can be sent again": REPEATED,
   "rows and requests without a common id match in pairs or by their number": BY_PAIR,
   "a row is presumed to belong to a request that was answered without an id": PRESUMED,
   "rows and requests without a match are foreign, pending, missing or not watched": LEFT_OVER,

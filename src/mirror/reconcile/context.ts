@@ -25,6 +25,8 @@ export interface OurRequest {
   readonly ids: readonly string[];
   /** One of the ids is known to be this gateway's own: a row with another id belongs to another request. */
   readonly own_id: boolean;
+  /** The id that it brought to the gateway. LiteLLM takes ids from everyone, so another caller can send it again. null: none. */
+  readonly brought_id: string | null;
   /**
    * It brought that id, and got an error or no answer: a gateway that refused it before it read the id lists the refusal under
    * another one.
@@ -114,6 +116,15 @@ export interface RowGroup {
   /** All of them, the main one first. */
   readonly rows: readonly TheirRow[];
   readonly key: string | null;
+  /** null: none of its ids was brought by another request. */
+  readonly repeats: RepeatedId | null;
+}
+
+/** A row has the id that a request of ours brought, and is not that request's: another caller sent the id again. */
+export interface RepeatedId {
+  readonly record: OurRequest;
+  /** A row that is that request's own is listed, too. */
+  readonly isListed: boolean;
 }
 
 /** What no step has matched yet, in the order of time. */

@@ -15,6 +15,19 @@ export function mayBeRefusal({ refusable }: OurRequest, { kind }: Pick<TheirRow,
   return refusable && kind === "error";
 }
 
+/**
+ * A row with the id that a request of ours brought is that request's only if it has its key, and began while the request was
+ * in flight. Whoever reads LiteLLM's usage log later knows the id, too.
+ */
+export function isOfBroughtId(record: OurRequest, row: TheirRow, start: StartFit): boolean {
+  if (record.brought_id === null || row.request_id !== record.brought_id) return true;
+  return !hasOtherKey(record, row) && mayHaveBegun(record, row, start);
+}
+
+export function hasOtherKey(record: OurRequest, { key }: TheirRow): boolean {
+  return key !== null && record.key !== null && key !== record.key;
+}
+
 /** sub2api gives ids only to rows of HTTP requests, so a row with an id did not come through a WebSocket. */
 export function mayBeOfSocket({ main }: RowGroup, { hands_out_ids, socket_rows_have_ids }: Context): boolean {
   return main.request_id === null || socket_rows_have_ids || !hands_out_ids;

@@ -6,6 +6,7 @@ import type {
   Match,
   OurRequest,
   OurTokens,
+  RepeatedId,
   RowGroup,
   StartFit,
   TheirRow,
@@ -14,6 +15,7 @@ import type {
 import {
   endOf,
   idsContradict,
+  isOfBroughtId,
   isSameCall,
   listModels,
   type RowTokens,
@@ -24,20 +26,36 @@ import {
 } from "./fit.ts";
 
 /** Both lists in the order of time, with the rows of one request together. */
-export function sortByTime(ours: readonly OurRequest[], theirs: readonly TheirRow[]): Unmatched {
+export function sortByTime(
+  ours: readonly OurRequest[],
+  theirs: readonly TheirRow[],
+  { start }: Pick<Context, "start">,
+): Unmatched {
   const records = ours.toSorted((a, b) => endOf(a) - endOf(b) || (a.id < b.id ? -1 : 1));
   const withId = theirs.filter(({ request_id }) => request_id !== null);
-  const groups = [...groupedBy(withId, ({ request_id }) => request_id).values()].map(makeGroup);
+  const broughtBy = new Map(records.toReversed().map((record) => [record.brought_id, record]));
+  const groups = [...groupedBy(withId, ({ request_id }) => request_id)].flatMap(([id, rows]) => {
+    const record = broughtBy.get(id);
+    return record === undefined ? [makeGroup(rows)] : withoutRepeats(rows, record, start);
+  });
   for (const row of theirs) if (row.request_id === null) groups.push(makeGroup([row]));
   groups.sort((a, b) => a.main.at - b.main.at || (a.main.identity < b.main.identity ? -1 : 1));
   return { records, groups };
 }
 
-function makeGroup(rows: readonly TheirRow[]): RowGroup {
+/** The rows of the request that brought their id, and apart from them those of others that sent it again. */
+function withoutRepeats(rows: readonly TheirRow[], record: OurRequest, start: StartFit): RowGroup[] {
+  const own = rows.filter((row) => isOfBroughtId(record, row, start));
+  const repeats = { record, isListed: own.length > 0 };
+  const others = rows.filter((row) => !own.includes(row)).map((row) => makeGroup([row], repeats));
+  return own.length > 0 ? [makeGroup(own), ...others] : others;
+}
+
+function makeGroup(rows: readonly TheirRow[], repeats: RepeatedId | null = null): RowGroup {
   const sorted = rows.length === 1 ? rows : rows.toSorted(mainFirst);
   const [main] = sorted;
   if (main === undefined) throw new Error("a request without rows");
-  return { main, rows: sorted, key: sorted.find(({ key }) => key !== null)?.key ?? null };
+  return { main, rows: sorted, key: sorted.find(({ key }) => key !== null)?.key ?? null, repeats };
 }
 
 const KIND_ORDER = { use: 0, error: 1, refund: 2 } as const;

@@ -9,6 +9,7 @@ import {
   type Match,
   MISSING_AFTER_MS,
   type OurRequest,
+  type RepeatedId,
   type RowGroup,
   type TheirRow,
   type Unmatched,
@@ -17,6 +18,7 @@ import {
   beganWith,
   endOf,
   hasModel,
+  hasOtherKey,
   hasOtherUserAgent,
   idsContradict,
   isSameCall,
@@ -57,7 +59,10 @@ export function reconcile(
   theirs: readonly TheirRow[],
   context: Context,
 ): Judgement {
-  let unmatched = sortByTime(ours, theirs);
+  const all = sortByTime(ours, theirs, context);
+  // Nobody's here, whatever else they have in common with a request.
+  const repeated = all.groups.filter(({ repeats }) => repeats !== null);
+  let unmatched: Unmatched = { ...all, groups: all.groups.filter(({ repeats }) => repeats === null) };
   const matches: Match[] = [];
   const presumed: OurRequest[] = [];
   for (const step of STEPS) {
@@ -68,6 +73,7 @@ export function reconcile(
     }
     unmatched = without(unmatched, found);
   }
+  unmatched = { ...unmatched, groups: [...unmatched.groups, ...repeated] };
   const matched = judgeMatches(matches);
   const running = ours.filter((record) => record.running);
   return {
@@ -82,7 +88,7 @@ export function unansweredIn(
   theirs: readonly TheirRow[],
   context: FitContext,
 ): Unanswered[] {
-  const all = sortByTime(ours, theirs);
+  const all = sortByTime(ours, theirs, context);
   return findUnanswered(without(all, matchIds(all)), context);
 }
 
@@ -362,11 +368,28 @@ function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Co
   const blind = blindSiblings(key, startOf(main), context.siblings);
   if (blind.length > 0) return coverageGap(cannotSee(blind));
   const old = held.until !== null && main.at > held.until ? `${REASONS.rotated}: ` : "";
+  if (group.repeats !== null)
+    return { verdict: "foreign", reason: `${old}${repeatedId(group.repeats, main)}` };
   const isOtherId = context.hands_out_ids && main.request_id !== null;
   return {
     verdict: "foreign",
     reason: `${old}${isOtherId ? REASONS["no-such-id"] : REASONS["none-fits"]}`,
   };
+}
+
+function repeatedId({ record }: RepeatedId, row: TheirRow): string {
+  if (hasOtherKey(record, row))
+    return `it has the id of request ${record.id}, which was sent with another key`;
+  return `it has the id of request ${record.id}, but did not begin while that was in flight`;
+}
+
+/** Why a row that repeats an id is only suspected; null: it is certain. */
+function findDoubtOfRepeat({ record, isListed }: RepeatedId, row: TheirRow): string | null {
+  if (hasOtherKey(record, row)) return null;
+  if (!isListed) return "no row is listed for that request itself, so a clock may have been wrong";
+  if (!record.expected && !record.failed)
+    return "that request got no whole answer, and the gateway may have worked on it later";
+  return null;
 }
 
 function findUncovered(
@@ -421,6 +444,7 @@ function findUnsigned(
 function findDoubt(group: RowGroup, nearby: NearbyRecords, context: Context): string | null {
   const { main } = group;
   const { start } = context;
+  if (group.repeats !== null) return findDoubtOfRepeat(group.repeats, main);
   const unsigned = findUnsigned(group, nearby, context);
   if (unsigned !== null) return `${UNSIGNED}: it may be request ${unsigned.id} of another machine`;
   const senders = mayHaveSent(group.key, startOf(main), context.siblings);

@@ -1,8 +1,14 @@
 import type Database from "libsql";
 import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
-import { FOREIGN_AFTER_MS, MISSING_AFTER_MS, type OurRequest, type TheirRow } from "../reconcile/context.ts";
-import { isSameUserAgent, learnStartFit } from "../reconcile/fit.ts";
+import {
+  FOREIGN_AFTER_MS,
+  MISSING_AFTER_MS,
+  type OurRequest,
+  type StartFit,
+  type TheirRow,
+} from "../reconcile/context.ts";
+import { isOfBroughtId, isSameUserAgent, learnStartFit } from "../reconcile/fit.ts";
 import type { Unanswered } from "../reconcile/presumed.ts";
 import { reconcile, unansweredIn } from "../reconcile/reconcile.ts";
 import { type JudgedRecord, type JudgedRow, type ShownVerdict, shownVerdict } from "../verdict.ts";
@@ -32,7 +38,7 @@ import {
 export function compareDay(db: Database.Database, day: number, options: CompareOptions): DayChanges {
   const { gateway, billsFailures } = options;
   const loaded = new LoadedDay(db, day, options);
-  const matches = matchesById(loaded);
+  const matches = matchesById(loaded, readStartFit(db, gateway));
   const ownIds = readJsonFact<OwnIds>(db, gateway, "own_ids", {});
   const learned = learnFrom(matches, ownIds, keyLinks(db, gateway));
   if (learned !== null) return { ...NOTHING_FOUND, learned };
@@ -286,14 +292,14 @@ interface Match {
   readonly row: LoadedRow["row"];
 }
 
-function matchesById({ records, rows }: LoadedDay): Match[] {
+function matchesById({ records, rows }: LoadedDay, start: StartFit): Match[] {
   const recordsById = new Map<string, LoadedRecord>();
   for (const one of records.values())
     if (isSigned(one)) for (const id of one.request.ids) recordsById.set(id, one);
   const matches: Match[] = [];
   for (const { row } of rows.values()) {
     const record = recordsById.get(row.request_id ?? "");
-    if (record !== undefined) matches.push({ record, row });
+    if (record !== undefined && isOfBroughtId(record.request, row, start)) matches.push({ record, row });
   }
   return matches;
 }
@@ -325,8 +331,8 @@ function hasOwnId({ request, record }: LoadedRecord, ownIds: OwnIds): boolean {
 }
 
 /** See OurRequest. */
-function isRefusable({ request: { id, status }, record }: LoadedRecord): boolean {
-  return (status === null || status >= 400) && Object.values(record.gateway_ids).includes(id);
+function isRefusable({ request: { brought_id, status } }: LoadedRecord): boolean {
+  return (status === null || status >= 400) && brought_id !== null;
 }
 
 /** A gateway that takes the ids of its requests from here lists them whatever it answers, and also if it does not. */

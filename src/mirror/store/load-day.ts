@@ -253,6 +253,7 @@ function toRequest(record: UsageRecord, idNames: readonly string[]): OurRequest 
     ids: [...new Set(idNames.flatMap((name) => record.gateway_ids[name] ?? []))],
     // compareDay sets this from what was learned so far.
     own_id: false,
+    brought_id: Object.values(record.gateway_ids).includes(record.id) ? record.id : null,
     refusable: false,
     tokens: toTokens(record),
     // The tokens of an answer that broke off are not complete.
