@@ -457,7 +457,7 @@ export function findCause(answer: GatewayAnswer): Cause | null {
   if (answer.status === 402) return BALANCE;
   if (answer.status === 429) return RATE;
   if (answer.status === 529) return BUSY;
-  if (isRelayed && answer.status >= 500) return PROVIDER;
+  if (isRelayed && (answer.status >= 500 || answer.status === TIMED_OUT)) return PROVIDER;
   if (answer.status === 404 || answer.status === 405)
     return isPage || answer.body === "" ? BASE_URL : UNKNOWN;
   return answer.status === 401 ? KEY_REFUSED : UNKNOWN;
@@ -472,7 +472,9 @@ export function findEventCause(text: string): Cause | null {
 }
 
 /** LiteLLM (1.97, 1.106) passes on a provider's error with the status and this before its text. */
-const FROM_LITELLM = /\blitellm\.\w+Error: |\b\w+Exception - /;
+const FROM_LITELLM = /\blitellm\.(?:\w+Error|Timeout): |\b\w+Exception - /;
+/** With this LiteLLM answers if its provider takes too long. */
+const TIMED_OUT = 408;
 
 /**
  * new-api passes on what its provider answers, also a 401 to its own key (0.13.2, 2d8e50bf). Its own errors have a type of

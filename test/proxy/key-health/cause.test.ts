@@ -292,6 +292,15 @@ t.test("a provider's error about the operator's balance does not concern the key
   t.match(own, { name: "balance-or-quota", concernsKey: true });
 });
 
+t.test("LiteLLM's provider took too long, which the key cannot change", async (t) => {
+  const answers = gatewayAnswers().filter(({ when }) => when === "provider takes too long");
+  t.equal(answers.length, 1);
+  for (const { status, body } of answers) {
+    const cause = findCause({ status, contentType: "application/json", body });
+    t.match(cause, { concernsKey: false, next: /the provider behind the gateway failed/ });
+  }
+});
+
 t.test("a web page is a wrong base url, and a good response has no cause", async (t) => {
   const cause = (status: number, contentType: string) =>
     findCause({ status, contentType, body: "" })?.name ?? null;
