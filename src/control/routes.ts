@@ -624,7 +624,7 @@ const MUTE_BODY = "send subject (a text) and until (milliseconds, or null to end
 const ROTATE_BODY =
   "send store (keychain, file or null) and force (true or false); renew (true or false) if a person agreed to a new expiry or quota";
 const CREATE_BODY =
-  "send account and group (each a text, or null), quota (micro-dollars, or null), windows (a list of window and most) and expires_at (milliseconds, or null)";
+  "send account and group (each a text, or null), quota (micro-dollars, or null), windows (a list of window and most), expires_at (milliseconds, or null) and models (a list)";
 const ACTION_BODY = "send action (disable, enable or delete)";
 const CHANGE_BODY = "send gateway and ref (each a text) and action (disable, enable or delete)";
 
@@ -639,13 +639,18 @@ function rotateOptions(body: unknown): Omit<RotateOptions, "reason"> {
 }
 
 function createOptions(body: unknown): CreateOptions {
-  if (!hasOnly(body, ["account", "group", "quota", "windows", "expires_at"]))
+  if (!hasOnly(body, ["account", "group", "quota", "windows", "expires_at", "models"]))
     throw new HttpError(400, CREATE_BODY);
-  const { account, group, quota, windows, expires_at } = body;
-  const isValid = isTextOrNull(account) && isTextOrNull(group) && isKeyWindows(windows);
+  const { account, group, quota, windows, expires_at, models } = body;
+  const isValid =
+    isTextOrNull(account) && isTextOrNull(group) && isKeyWindows(windows) && isModelNames(models);
   if (!isValid || !(quota === null || isPositive(quota)) || !(expires_at === null || isPositive(expires_at)))
     throw new HttpError(400, CREATE_BODY);
-  return { account, settings: { group, quota, windows, expires_at } };
+  return { account, settings: { group, quota, windows, expires_at, models } };
+}
+
+function isModelNames(value: unknown): value is readonly string[] {
+  return Array.isArray(value) && value.every(isText);
 }
 
 function isKeyWindows(value: unknown): value is KeySettings["windows"] {

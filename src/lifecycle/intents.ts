@@ -261,6 +261,7 @@ function parseSettings(fields: JsonObject): KeySettings {
     quota: numberAt(fields, "quota"),
     windows,
     expires_at: numberAt(fields, "expires_at"),
+    models: (listAt(fields, "models") ?? []).filter((model) => typeof model === "string"),
   };
 }
 

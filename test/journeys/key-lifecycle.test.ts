@@ -136,6 +136,7 @@ t.test("a key with settings that no console takes is not asked for, and adds no 
     ["--quota", "0", /--quota: .* → --quota 20/],
     ["--rate", "0/5h", /--rate takes dollars per 5h, 1d or 7d, more than 0/],
     ["--expires", "2001-01-01", /--expires: this is in the past/],
+    ["--models", "gpt-5.1,", /--models takes names with commas between them/],
   ] as const) {
     const args = ["tools", "add", "zed", "--create", "--store", "file", option, value, "--yes"];
     t.match(await command(t, home, args), { code: 2, stderr: says }, option);

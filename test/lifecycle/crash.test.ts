@@ -5,7 +5,7 @@ import { ConsoleError } from "../../src/mirror/consoles/console.ts";
 import { LONG, repeats } from "../doubles/effort.ts";
 import { type Daemon, World } from "./world.ts";
 
-const SETTINGS = { group: "coding", quota: null, windows: [], expires_at: null };
+const SETTINGS = { group: "coding", quota: null, windows: [], expires_at: null, models: [] };
 const ROTATE = { reason: "asked", store: null, force: false, renew: false } as const;
 
 const CHANGES: Readonly<Record<string, { hasKey: boolean; begin(daemon: Daemon): Promise<KeyChange> }>> = {

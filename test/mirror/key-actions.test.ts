@@ -39,7 +39,7 @@ import { get, startSandbox } from "../doubles/sandbox.ts";
 const NOON = Date.UTC(2026, 10, 17, 12);
 const DAY = 24 * 3600_000;
 const DOLLAR = 1_000_000;
-const NO_LIMITS: KeySettings = { group: null, quota: null, windows: [], expires_at: null };
+const NO_LIMITS: KeySettings = { group: null, quota: null, windows: [], expires_at: null, models: [] };
 
 /** A clock that moves on when an adapter pauses. */
 class TestTime {
@@ -435,6 +435,27 @@ t.test("new-api: a copy has every setting of the old key", async (t) => {
   t.equal(only(console, "keybearer-codex-2").quota, undefined, "it stays unlimited");
 });
 
+t.test("new-api: a key can be limited to models, unless an old version ignores that", async (t) => {
+  const { console, actions } = await atNewApi(t);
+  const settings = { ...NO_LIMITS, models: ["gpt-5.1", "gpt-5.1-mini"] };
+  await actions.create(planOf(actions, settings));
+  t.match(only(console).fields, { model_limits_enabled: true, model_limits: "gpt-5.1,gpt-5.1-mini" });
+  console.onReply = ({ path, method }, reply) => {
+    if (method === "POST" && path === "/api/token/") only(console, "keybearer-codex-2").fields = {};
+    return reply;
+  };
+  const next = planOf(actions, settings, "keybearer-codex-2");
+  await isRefused(t, actions.create(next), /ignores a key's models, so the new key was deleted again/);
+});
+
+t.test("sub2api and one-api limit no models of a key", async (t) => {
+  for (const start of [atSub2api, atOneApi]) {
+    const { actions } = await start(t);
+    const plan = planOf(actions, { ...NO_LIMITS, models: ["gpt-5.1"] });
+    await isRefused(t, actions.create(plan), /cannot limit the models of a single key: leave out --models/);
+  }
+});
+
 t.test("new-api: spending cannot be limited in hours or days", async (t) => {
   const { actions } = await atNewApi(t);
   const windows = [{ window: "1d", most: DOLLAR }];
@@ -581,6 +602,7 @@ t.test("the sandbox serves every key action", async (t) => {
     quota: 20 * DOLLAR,
     windows: [{ window: "1d", most: 5 * DOLLAR }],
     expires_at: expiresAt,
+    models: [],
   };
   const plan = planOf(actions, settings);
   const first = await actions.create(plan);

@@ -17,7 +17,7 @@ const { rows } = JSON.parse(readFileSync(join(ROOT, "test/mirror/litellm-rows.js
 };
 const HASH = "5e".repeat(32);
 const DOLLAR = 1_000_000;
-const NO_LIMITS: KeySettings = { group: null, quota: null, windows: [], expires_at: null };
+const NO_LIMITS: KeySettings = { group: null, quota: null, windows: [], expires_at: null, models: [] };
 
 function read(name: string) {
   const row = readLiteLlmRow(rows[name] ?? {});
@@ -270,9 +270,10 @@ t.test("a key is created with its limits, found by its alias, disabled, enabled 
   const { double, adapter } = await atDouble(t);
   const actions = adapter.keyActions();
   const expires_at = Date.now() + 3600_000;
-  const made = await actions.create(plan("made", { ...NO_LIMITS, quota: 2 * DOLLAR, expires_at }));
+  const limits = { ...NO_LIMITS, quota: 2 * DOLLAR, expires_at, models: ["m"] };
+  const made = await actions.create(plan("made", limits));
   const key = double.keys.find(({ name }) => name === "made");
-  t.match(key, { quota: 2, fields: { key_type: "llm_api" } });
+  t.match(key, { quota: 2, fields: { key_type: "llm_api", models: ["m"] } });
   t.ok(made.key.equals(new Secret(key?.key ?? "")));
   t.equal(await actions.find("made"), made.ref);
   t.equal(await actions.find("mad"), null);

@@ -30,6 +30,7 @@ interface AddOptions extends ToolOptions {
   readonly create?: boolean;
   readonly account?: string;
   readonly rate?: string;
+  readonly models?: string;
   readonly tokenStdin?: boolean;
   readonly probe?: boolean;
   readonly yes?: boolean;
@@ -73,15 +74,20 @@ function readExpiry({ expires }: AddOptions): { expires?: string } {
 }
 
 /** Whether other options contradict `--create`, or need it; null: they do not. */
-function createConflict({ create, account, rate, from, keyStdin, probe }: AddOptions): string | null {
-  if (create !== true)
-    return account === undefined && rate === undefined ? null : "--account and --rate need --create";
+function createConflict(options: AddOptions): string | null {
+  const { create, account, rate, models, from, keyStdin, probe } = options;
+  if (create !== true) {
+    const isFree = account === undefined && rate === undefined && models === undefined;
+    return isFree ? null : "--account, --rate and --models need --create";
+  }
   if (from !== undefined || keyStdin || probe === false)
     return "with --create the console makes the key, and it is always tried: leave --from, --key-stdin and --no-probe out";
   return null;
 }
 
 const RATE_HELP = "--rate takes dollars per 5h, 1d or 7d, more than 0, such as 5/5h,20/1d";
+
+const MODELS_HELP = "--models takes names with commas between them, such as gpt-5.1,gpt-5.1-mini";
 
 /** null: it cannot be understood. */
 function keyWindows(text: string): KeySettings["windows"] | null {
@@ -95,7 +101,7 @@ function keyWindows(text: string): KeySettings["windows"] | null {
 }
 
 /** The key's own settings, which the console enforces, or what is wrong with the options. */
-function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings | Problem {
+function keySettings({ quota, expires, rate, models, group }: AddOptions): KeySettings | Problem {
   const money = quota === undefined ? null : parseDollars(withDollarSign(quota));
   if (money !== null && "problem" in money) return { ...money, problem: `--quota: ${money.problem}` };
   if (money?.value === 0)
@@ -106,7 +112,10 @@ function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings |
     return { problem: "--expires: this is in the past", next: "--expires 90d" };
   const windows = rate === undefined ? [] : keyWindows(rate);
   if (windows === null || windows.some(({ most }) => most === 0)) return { problem: RATE_HELP, next: null };
-  return { group: group ?? null, quota: money?.value ?? null, windows, expires_at: end?.value ?? null };
+  const names = models?.split(",").map((name) => name.trim()) ?? [];
+  if (names.includes("")) return { problem: MODELS_HELP, next: null };
+  const limits = { quota: money?.value ?? null, windows, expires_at: end?.value ?? null };
+  return { group: group ?? null, ...limits, models: names };
 }
 
 /**

@@ -101,7 +101,8 @@ export const CONFIG_ACTIONS = {
         await write(deps, edit);
         try {
           await takeEffect(deps);
-          const settings = { group: group === "" ? null : group, quota: null, windows: [], expires_at: null };
+          const limits = { quota: null, windows: [], expires_at: null, models: [] };
+          const settings = { group: group === "" ? null : group, ...limits };
           await call(deps, "POST /createkey/:name", tool, { account: null, ...settings });
         } catch (error) {
           await takeBack(deps, tool, edit);

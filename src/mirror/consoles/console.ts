@@ -91,6 +91,8 @@ export interface KeySettings {
   readonly quota: number | null;
   readonly windows: readonly Pick<KeyWindow, "window" | "most">[];
   readonly expires_at: number | null;
+  /** Only these. Empty: all that its account may use. */
+  readonly models: readonly string[];
 }
 
 export interface CreatedKey {

@@ -27,6 +27,10 @@ export function unknownGroup(group: string): ConsoleError {
   return refused(`has no group ${group} in which this account may create a key`);
 }
 
+export function modelsRefused(): ConsoleError {
+  return refused("cannot limit the models of a single key: leave out --models");
+}
+
 /** A key without its limits must not stay. */
 export function limitsIgnored(limits: readonly string[]): ConsoleError {
   return refused(`ignores a key's ${limits.join(", ")}, so the new key was deleted again`);

@@ -1,4 +1,4 @@
-import { fieldAt, type JsonObject, numberAt, parseObject, textAt, wholeAt } from "../../core/json.ts";
+import { fieldAt, type JsonObject, listAt, numberAt, parseObject, textAt, wholeAt } from "../../core/json.ts";
 import { keyProblem, Secret } from "../../core/secret.ts";
 import {
   ConsoleError,
@@ -111,7 +111,7 @@ export class LiteLlmKeyActions implements KeyActions {
     return readLiteLlmKeys(async (path, about) => this.#send({ path }, about), query);
   }
 
-  #buildFields({ group, quota, windows, expires_at }: KeySettings): RequestBody {
+  #buildFields({ group, quota, windows, expires_at, models }: KeySettings): RequestBody {
     if (group !== null) throw refused(`has teams instead of groups: leave out the group ${group}`);
     if (expires_at !== null && expires_at <= this.#deps.now()) throw expiredAlready();
     const [window, ...others] = windows;
@@ -122,6 +122,7 @@ export class LiteLlmKeyActions implements KeyActions {
       key_type: CALLS_MODELS,
       ...(budget === null ? {} : { max_budget: budget / MICRODOLLARS }),
       ...(window === undefined ? {} : { budget_duration: window.window }),
+      ...(models.length === 0 ? {} : { models }),
       ...this.#duration(expires_at),
     };
   }
@@ -195,6 +196,9 @@ function limitsMissing(asked: RequestBody, made: JsonObject): string[] {
   const missing: string[] = [];
   if (asked.max_budget !== undefined && numberAt(made, "max_budget") === null) missing.push("quota");
   if (asked.duration !== undefined && timeAt(made, "expires") === null) missing.push("expiry");
+  const models = listAt(made, "models") ?? [];
+  if (Array.isArray(asked.models) && !asked.models.every((model) => models.includes(model)))
+    missing.push("models");
   for (const name of ["rpm_limit", "tpm_limit", "max_parallel_requests"] as const)
     if (asked[name] !== undefined && wholeAt(made, name) === null) missing.push(name);
   return missing;

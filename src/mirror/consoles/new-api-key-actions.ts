@@ -21,6 +21,7 @@ import type { KeyCallBudget } from "./key-calls.ts";
 import {
   expiredAlready,
   limitsIgnored,
+  modelsRefused,
   oldKeyExpired,
   oldKeyGone,
   oldKeyUsedUp,
@@ -160,8 +161,9 @@ export class NewApiKeyActions implements KeyActions {
     return keys.some((key) => countAt(key, "id") === id);
   }
 
-  async #buildFields({ group, quota, windows, expires_at }: KeySettings): Promise<RequestBody> {
+  async #buildFields({ group, quota, windows, expires_at, models }: KeySettings): Promise<RequestBody> {
     if (windows.length > 0) throw refused("cannot limit what a key spends in some hours or days");
+    if (models.length > 0 && this.#isOneApi) throw modelsRefused();
     if (group !== null && (await this.groups())?.includes(group) !== true) throw unknownGroup(group);
     if (expires_at !== null && expires_at <= this.#deps.now()) throw expiredAlready();
     const units = quota === null ? 0 : await this.#toUnits(quota);
@@ -170,8 +172,8 @@ export class NewApiKeyActions implements KeyActions {
       expired_time: expires_at === null ? NEVER : Math.floor(expires_at / 1000),
       unlimited_quota: quota === null,
       remain_quota: units,
-      model_limits_enabled: false,
-      model_limits: "",
+      model_limits_enabled: models.length > 0,
+      model_limits: models.join(","),
       allow_ips: "",
       group: group ?? "",
       cross_group_retry: false,
@@ -270,5 +272,7 @@ function limitsMissing(asked: RequestBody, listed: JsonObject): string[] {
   if (asked.unlimited_quota === false && flagAt(listed, "unlimited_quota") === true) missing.push("quota");
   const expires = asked.expired_time ?? NEVER;
   if (expires !== NEVER && wholeAt(listed, "expired_time") === NEVER) missing.push("expiry");
+  if (asked.model_limits_enabled === true && flagAt(listed, "model_limits_enabled") !== true)
+    missing.push("models");
   return missing;
 }

@@ -32,6 +32,7 @@ import {
 import {
   expiredAlready,
   limitsIgnored,
+  modelsRefused,
   oldKeyExpired,
   oldKeyGone,
   oldKeyUsedUp,
@@ -145,8 +146,9 @@ export class Sub2apiKeyActions implements KeyActions {
     return isGone(response) ? null : requiredData(readResult(response, about), about);
   }
 
-  async #buildFields({ group, quota, windows, expires_at }: KeySettings): Promise<KeyFields> {
+  async #buildFields({ group, quota, windows, expires_at, models }: KeySettings): Promise<KeyFields> {
     const fields: KeyFields = {};
+    if (models.length > 0) throw modelsRefused();
     if (group !== null) {
       const id = (await this.#readGroups()).get(group);
       if (id === undefined) throw unknownGroup(group);
