@@ -66,6 +66,13 @@ t.test("LiteLLM is recognized, and every request is matched by the id that it br
     "a row without one of our ids is foreign",
   );
   await journey.ack();
+  const { blind } = await journey.mirror();
+  t.match(
+    blind.filter((spot) => /id of a request of yours that is still in flight|refused call/.test(spot)),
+    { length: 2 },
+    "what is taken for ours has the id of a request in flight, or cost nothing",
+  );
+  t.notMatch(blind.join(), /not billed: it is taken for yours/);
 
   // LiteLLM takes an id from everyone who knows it, as often as it comes.
   await fetch(`${console.url}/v1/chat/completions`, {

@@ -10,9 +10,10 @@ import {
   readUnreadKeys,
   type UnreadKey,
 } from "../store/coverage-gaps.ts";
-import { readFact, readStartFit } from "../store/facts.ts";
+import { readJsonFact, readStartFit } from "../store/facts.ts";
 import { heldTimes } from "../store/keys.ts";
 import { queryNumber } from "../store/query.ts";
+import { FROM_HERE, type OwnIds } from "../store/verdicts.ts";
 import { BLIND_SPOTS } from "./notable.ts";
 import type { ConsoleStatus } from "./shape.ts";
 
@@ -65,7 +66,10 @@ function unlistedCalls(kind: ConsoleKind | null): string[] {
 /** A row that is presumed to be ours may be a thief's. */
 function takenForOurs(db: Database.Database, gateway: string): string {
   const { close, within } = readStartFit(db, gateway);
-  const reach = readFact(db, gateway, "own_ids") === null ? within : close;
+  const ownIds = Object.keys(readJsonFact<OwnIds>(db, gateway, "own_ids", {}));
+  if (ownIds.some((name) => name.endsWith(FROM_HERE)))
+    return BLIND_SPOTS["taken-for-refusal"];
+  const reach = ownIds.length === 0 ? within : close;
   return `a call with your key and model that begins within ${exact(Math.ceil(reach))} ms of a request of yours that got no answer and was not billed: it is taken for yours`;
 }
 

@@ -82,6 +82,8 @@ export const BLIND_SPOTS = {
   "repeated-id":
     "a call whose provider repeats the id of an earlier answer: LiteLLM keeps the earlier row only, and counts both in the key's spend",
   "known-id":
-    "a call with the id of one of your requests, which its own tool and LiteLLM's operator know: LiteLLM lists it as another row of that request",
+    "a call with the id of a request of yours that is still in flight: LiteLLM itself lists several rows of some requests",
+  "taken-for-refusal":
+    "a refused call with your key and model beside a request of yours that failed or whose client left: it cost nothing, and is taken for that request's refusal",
   unlogged: "calls that the console's operator does not log",
 } as const;

@@ -27,6 +27,7 @@ import { type CompareOptions, LoadedDay, type LoadedRecord, type LoadedRow } fro
 import { ROW_VERDICT_FIELDS, type StoredRowVerdict } from "./rows.ts";
 import {
   type DayChanges,
+  FROM_HERE,
   type Learned,
   type NewVerdict,
   type OwnIds,
@@ -337,7 +338,7 @@ function isRefusable({ request: { brought_id, status } }: LoadedRecord): boolean
 
 /** A gateway that takes the ids of its requests from here lists them whatever it answers, and also if it does not. */
 function idKind(name: string, id: string, { id: own, status, stream }: OurRequest): string {
-  if (id === own) return `${name} from here`;
+  if (id === own) return name + FROM_HERE;
   if (status !== null && status >= 400) return `${name} ${status}`;
   return stream === true ? `${name} stream` : `${name} plain`;
 }

@@ -49,6 +49,9 @@ export interface DayChanges {
  */
 export type OwnIds = Readonly<Record<string, number>>;
 
+/** How the names of ids that requests bring end in OwnIds. */
+export const FROM_HERE = " from here";
+
 /** What matches by id show. */
 export interface Learned {
   readonly ownIds: OwnIds;

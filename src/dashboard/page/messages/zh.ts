@@ -773,7 +773,9 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "blind.no-model": "被拒绝且没有模型名的调用，例如查询模型列表",
   "blind.repeated-id": "服务商重复使用先前应答编号的调用：LiteLLM 只留先前的那一行，密钥的花费两者都算",
   "blind.known-id":
-    "带有您某个请求编号的调用，只有那个工具自己和 LiteLLM 的运营者知道编号：LiteLLM 把它列为那个请求的另一行",
+    "带有您某个仍在进行的请求的编号的调用：LiteLLM 自己也会为某些请求列出多行",
+  "blind.taken-for-refusal":
+    "在您某个失败的、或客户端已离开的请求旁边，用您的密钥和模型发出而被拒绝的调用：它没有费用，会被当作那个请求的拒绝",
   "blind.unlogged": "控制台的运营者不记录的调用",
   "bill.keys": "控制台的密钥",
   "bill.keys.empty": "它没有列出密钥。",
