@@ -65,6 +65,8 @@ export interface Gateway {
   readonly console: readonly string[];
   /** Whether a new key may be in a tool's group. Absent: it must be. */
   readonly hasGroups?: boolean;
+  /** A key can be limited to models. */
+  readonly limitsModels?: boolean;
   /** Statuses that the provider may answer. */
   readonly failures: readonly number[];
   rows(): Promise<GatewayRow[]>;

@@ -91,6 +91,8 @@ async function calmDay(gateway: Gateway, keybearer: Keybearer): Promise<void> {
   const [tool] = gateway.tools;
   if (tool === undefined) throw new Error("there is no tool");
   const before = await gateway.keys();
+  const call = callOf(tool);
+  const limits = gateway.limitsModels === true ? ["--models", call.model] : [];
   await run(
     keybearer,
     "tools",
@@ -98,6 +100,7 @@ async function calmDay(gateway: Gateway, keybearer: Keybearer): Promise<void> {
     "made",
     "--create",
     ...inGroup(gateway, tool),
+    ...limits,
     "--quota",
     "5",
     "--store",
@@ -105,16 +108,25 @@ async function calmDay(gateway: Gateway, keybearer: Keybearer): Promise<void> {
     "--yes",
   );
   check((await gateway.keys()).length === before.length + 1, "create: the console has one more key");
-  await checkWorks(keybearer, gateway, "made", callOf(tool).endpoint, "create");
+  await checkWorks(keybearer, gateway, "made", call.endpoint, "create");
+  if (limits.length > 0) await checkModels(keybearer, gateway, call);
   const old = keyOf(keybearer, tool.tool) ?? tool.key;
   await rotate(keybearer, tool.tool);
   await checkDead(gateway, old, "rotate");
-  await checkWorks(keybearer, gateway, tool.tool, callOf(tool).endpoint, "rotate");
+  await checkWorks(keybearer, gateway, tool.tool, call.endpoint, "rotate");
   const made = keyOf(keybearer, "made");
   await run(keybearer, "tools", "remove", "made", "--at-gateway", "--yes");
   check((await gateway.keys()).length === before.length, "delete: the console has the keys of the tools");
   if (made !== null) await checkDead(gateway, made, "delete");
   say(`create, rotate and delete: ${failures.length === 0 ? "as they should" : "missed"}`);
+}
+
+/** The new key may call no model but the one that it was limited to. */
+async function checkModels({ origin, tokens }: Keybearer, gateway: Gateway, own: Call): Promise<void> {
+  const other = gateway.tools.flatMap(({ calls }) => calls).find(({ model }) => model !== own.model);
+  if (other === undefined) throw new Error("there is no second model");
+  const status = await request(origin, other.endpoint, other.model, tokens.get("made") ?? "");
+  check(status === 403, `create: a model that the key may not call got ${status}`);
 }
 
 /** Three rotations while requests are sent: none of them may fail. */

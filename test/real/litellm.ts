@@ -44,6 +44,7 @@ export async function startLiteLlm(options: GatewayOptions): Promise<Gateway> {
       console: [`url: ${origin}`, `login: { access_token: ${JSON.stringify(login)} }`],
       failures: [400, 429, 500, 502],
       hasGroups: false,
+      limitsModels: true,
       keys: async () => readKeyNames(),
       rows: async () => readRows(),
     };
