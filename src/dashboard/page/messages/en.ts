@@ -823,6 +823,8 @@ export const EN = {
   "bill.keys.quota": "used of quota",
   "bill.keys.unlimited": "unlimited",
   "bill.keys.windows": "windows",
+  "bill.keys.models": "models",
+  "bill.keys.models.all": "all",
   "bill.keys.tool": "held by",
   "bill.keys.not-held": "not held here",
 

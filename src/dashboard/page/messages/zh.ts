@@ -789,6 +789,8 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "bill.keys.quota": "已用 / 额度",
   "bill.keys.unlimited": "不限",
   "bill.keys.windows": "时间窗",
+  "bill.keys.models": "模型",
+  "bill.keys.models.all": "全部",
   "bill.keys.tool": "使用它的工具",
   "bill.keys.not-held": "本机未持有",
 

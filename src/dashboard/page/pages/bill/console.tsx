@@ -163,11 +163,12 @@ interface KeysProps {
 export function ConsoleKeys({ keys, problems, now }: KeysProps) {
   const { t } = useFrame();
   const several = keys.some(({ gateway }) => gateway !== keys[0]?.gateway);
+  const limited = keys.some(({ models = [] }) => models.length > 0);
   return (
     <TablePanel
       name="bill-keys one-line"
       title={t("bill.keys")}
-      columns={columnsOf(several, now, t)}
+      columns={columnsOf(several, limited, now, t)}
       rows={keys}
       keyOf={({ gateway, ref }) => `${gateway} ${ref}`}
       empty={problems.length > 0 ? null : t("bill.keys.empty")}
@@ -181,9 +182,13 @@ export function ConsoleKeys({ keys, problems, now }: KeysProps) {
   );
 }
 
-function columnsOf(several: boolean, now: number, t: Translate): Column<KeyReport>[] {
+function columnsOf(several: boolean, limited: boolean, now: number, t: Translate): Column<KeyReport>[] {
   const ago = (time: number | null) => (time === null ? "–" : agoInWords(time, now, t));
   const gateway = column<KeyReport>(t("word.gateway"), (key) => key.gateway);
+  const models = column<KeyReport>(
+    t("bill.keys.models"),
+    (key) => key.models?.join(", ") || t("bill.keys.models.all"),
+  );
   return [
     column(t("word.name"), ({ name }) => name),
     ...(several ? [gateway] : []),
@@ -198,6 +203,7 @@ function columnsOf(several: boolean, now: number, t: Translate): Column<KeyRepor
     ),
     numberColumn(t("bill.keys.quota"), (key) => quotaOf(key, t)),
     column(t("bill.keys.windows"), windowsOf),
+    ...(limited ? [models] : []),
     column(t("word.expires"), ({ expires_at: time }) => (time === null ? "–" : dayName(time))),
     column(t("word.last-use"), ({ last_used_at: time }) => ago(time)),
     column(t("word.as-of"), ({ as_of: time }) => ago(time)),
