@@ -328,6 +328,16 @@ t.test(
     );
     t.match(shown, "without a group: the console multiplies by ×1.5, config.yaml says ×1 (38 rows) → give");
     t.notMatch(shown, /same:|rounded:|unpriced:|one:|two:/);
+    const providers = [
+      { ...model, model: "dear", multiplier: 1.2, multiplier_here: 1 },
+      { ...model, model: "cheap", multiplier: 0.9, multiplier_here: 1 },
+      { ...model, model: "plain", multiplier: 1 },
+    ];
+    t.match(
+      formatMirror([mirrorReport(NOW, { kind: "litellm", models: providers })], NOW, WIDE),
+      "without a group: the console multiplies cheap by ×0.9, config.yaml says ×1 (38 rows) → a tool that calls no other model can have a group with that multiplier\n",
+      "LiteLLM has a factor for each provider",
+    );
   },
 );
 

@@ -62,7 +62,7 @@ function gatewayLines(report: MirrorReport, now: number, width: number): string[
     line(formatRecords(report)),
     ...moneyTable(report.tools, width),
     ...report.models.flatMap((model) => priceLines(model, width)),
-    ...multiplierNotes(report.models, report.gateway).map((note) => formatNote(note, width)),
+    ...multiplierNotes(report).map((note) => formatNote(note, width)),
     ...balanceLines(report).map(line),
     ...report.elsewhere.map((use) => line(formatElsewhere(use))),
     ...blindLines(report.blind, width),
@@ -183,22 +183,29 @@ function exampleLines({ example }: PriceExplanation, width: number): string[] {
   return indentedNote({ what, next: advice.mirrorShow(example.record) }, width);
 }
 
-/** One note per group, for all its models. */
-function multiplierNotes(models: readonly ModelFactor[], gateway: string): Note[] {
-  const rowsOf = new Map<string, { readonly first: ModelFactor; rows: number }>();
-  for (const model of models) {
-    if (model.multiplier === null || model.multiplier_here === null) continue;
+/** One note per group, for all its models. LiteLLM has a discount or a margin for each provider: there one per multiplier. */
+function multiplierNotes({ models, gateway, kind }: MirrorReport): Note[] {
+  const known = models.filter(({ multiplier }) => multiplier !== null);
+  const same = new Map<string, ModelFactor[]>();
+  for (const model of known.filter(({ multiplier_here: here }) => here !== null)) {
     const name = JSON.stringify([model.group, model.multiplier]);
-    const found = rowsOf.get(name);
-    if (found === undefined) rowsOf.set(name, { first: model, rows: model.multiplier_rows });
-    else found.rows += model.multiplier_rows;
+    same.set(name, [...(same.get(name) ?? []), model]);
   }
-  return [...rowsOf.values()].map(({ first: { group, multiplier, multiplier_here: here }, rows }) => {
-    const theirs = formatFactor(multiplier ?? 1);
-    const says = `the console multiplies by ${theirs}, config.yaml says ${formatFactor(here ?? 1)} (${count(rows, "row")})`;
-    return group === null
-      ? { what: `without a group: ${says}`, next: "give these tools a group with that multiplier" }
-      : { what: `group ${group}: ${says}`, next: `change gateways.${gateway}.groups.${group}.multiplier` };
+  return [...same.values()].flatMap((differing): Note[] => {
+    const [first] = differing;
+    if (first === undefined) return [];
+    const { group, multiplier, multiplier_here: here } = first;
+    const isMixed =
+      kind === "litellm" && known.some((one) => one.group === group && one.multiplier !== multiplier);
+    const names = new Set(differing.map(({ model }) => model));
+    const whose = isMixed ? `${[...names].join(", ")} ` : "";
+    const rows = differing.reduce((sum, one) => sum + one.multiplier_rows, 0);
+    const says = `the console multiplies ${whose}by ${formatFactor(multiplier ?? 1)}, config.yaml says ${formatFactor(here ?? 1)} (${count(rows, "row")})`;
+    const what = group === null ? `without a group: ${says}` : `group ${group}: ${says}`;
+    if (isMixed)
+      return [{ what, next: "a tool that calls no other model can have a group with that multiplier" }];
+    const own = group === null ? null : `change gateways.${gateway}.groups.${group}.multiplier`;
+    return [{ what, next: own ?? "give these tools a group with that multiplier" }];
   });
 }
 

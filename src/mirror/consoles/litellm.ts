@@ -152,7 +152,7 @@ function withoutAttempt(callId: string): string {
 }
 
 /** Answered from LiteLLM's own cache, which costs nothing. The tier keeps its rows apart from those that cost something. */
-const FROM_CACHE = { list_microdollars: 0, multiplier: 1, service_tier: "litellm-cache" } as const;
+const FROM_CACHE = { list_microdollars: 0, multiplier: null, service_tier: "litellm-cache" } as const;
 
 /** LiteLLM's own price before its discounts and margins, and their factor. Images have no such parts. */
 function readPrice(parts: JsonObject | null) {

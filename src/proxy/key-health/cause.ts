@@ -243,6 +243,11 @@ function groupCause(detail: CauseDetail, what: string, next: string): Cause {
 
 const GROUP_DELETED = groupCause("group-deleted", "the key's group was deleted", OTHER_GROUP);
 const GROUP_DISABLED = groupCause("group-disabled", "the key's group is disabled", OTHER_GROUP);
+const TEAM_BLOCKED = groupCause(
+  "group-disabled",
+  "the key's team is blocked",
+  "ask the gateway's operator, or create a key without that team in the console",
+);
 const GROUP_NOT_ALLOWED = groupCause(
   "group-not-allowed",
   "the account may not use the key's group",
@@ -381,6 +386,8 @@ const RULES: readonly Rule[] = [
   // A group. sub2api 0.1.135; new-api 0.13.2 and 2d8e50bf (弃用: its operator removed it).
   { when: /group_deleted|分组.{0,40}(?:弃用|删除)/i, cause: GROUP_DELETED },
   { when: /group_disabled|分组.{0,40}停用/i, cause: GROUP_DISABLED },
+  // LiteLLM 1.106 (401).
+  { when: /\bteam=\S+ is blocked/i, statuses: DENIED, cause: TEAM_BLOCKED },
   {
     when: /group_not_allowed|no permission to access this group|无权(?:访问|使用)[^模]{0,40}分组|無權(?:存取|使用)[^模]{0,40}分組/i,
     cause: GROUP_NOT_ALLOWED,
