@@ -108,13 +108,13 @@ const REPEATED: readonly Case[] = [
   {
     name: "one that began after the answer had ended is another caller's",
     ours: [brought("a")],
-    theirs: [withId("1", "a"), withId("2", "a", 5 * SECOND), withId("3", "a", 2 * HOUR)],
+    theirs: [withId("1", "a"), withId("2", "a", 6 * SECOND), withId("3", "a", 2 * HOUR)],
     verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign certain", "3": "foreign certain" },
   },
   {
     name: "so is one that began before the request was sent",
     ours: [brought("a")],
-    theirs: [withId("1", "a"), withId("2", "a", -5 * SECOND)],
+    theirs: [withId("1", "a"), withId("2", "a", -4 * SECOND)],
     verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign certain" },
   },
   {
@@ -134,6 +134,36 @@ const REPEATED: readonly Case[] = [
     ours: [left("a", { ids: ["a-id"], brought_id: "a-id" })],
     theirs: [withId("1", "a"), withId("2", "a", MINUTE)],
     verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign" },
+  },
+  {
+    name: "an overloaded gateway begins late what its client no longer waits for",
+    ours: [left("a", { ids: ["a-id"], brought_id: "a-id" })],
+    theirs: [
+      withId("1", "a", MINUTE),
+      withId("2", "a", MINUTE, { kind: "error", billed_microdollars: 0 }),
+      withId("3", "a", MINUTE + SECOND),
+      withId("4", "a", 10 * MINUTE),
+    ],
+    verdicts: {
+      a: "matched id →1",
+      "1": "matched id →a",
+      "2": "companion id →a",
+      "3": "foreign",
+      "4": "foreign",
+    },
+  },
+  {
+    name: "it has no later row than two minutes after the client left",
+    ours: [left("a", { ids: ["a-id"], brought_id: "a-id" })],
+    theirs: [withId("1", "a", 10 * MINUTE)],
+    verdicts: { "1": "foreign" },
+  },
+  {
+    name: "a slow gateway begins its requests late, and nothing is concluded from those of others",
+    ours: [brought("a", { started_at: THEN - MINUTE }), brought("b")],
+    theirs: [withId("1", "a", -2 * SECOND), withId("2", "b", -2 * SECOND)],
+    verdicts: { a: "matched id →1", b: "matched id →2", "1": "matched id →a", "2": "matched id →b" },
+    context: { start: { later: 53_000, within: 3000, close: 3000, latest: 10_000 } },
   },
   {
     name: "a request that still runs may have begun it",
@@ -795,7 +825,16 @@ const beside = (name: string, ours: OurRequest, verdict: string): Case => ({
 
 const SOCKET = { upgraded: true, status: 101, model: null };
 
+const OVERLOADED = { later: 53_000, within: 3000, close: 3000, latest: 10_000 };
+
 const LEFT_OVER: readonly Case[] = [
+  {
+    name: "a row that began when a request without an id was sent is only suspected, also if the gateway is slow at other times",
+    ours: [left("a")],
+    theirs: [row("1", { request_id: "y", began: THEN - 2 * SECOND })],
+    context: { start: OVERLOADED },
+    verdicts: { "1": "foreign" },
+  },
   alone("a row with an id that no request of ours has is certainly foreign", "foreign certain"),
   alone("without an id it is a suspicion", "foreign", { request_id: null }),
   alone("where no ids are handed out it is a suspicion", "foreign", {}, NO_IDS),

@@ -15,13 +15,35 @@ export function mayBeRefusal({ refusable }: OurRequest, { kind }: Pick<TheirRow,
   return refusable && kind === "error";
 }
 
+/** Clocks are compared to about a second. */
+const CLOCKS_MS = 3000;
+/** On two overloaded cores LiteLLM began requests up to 53 s after they were sent, some after their client had left. */
+const BEGUN_LATE_MS = 2 * MINUTE_MS;
+
 /**
- * A row with the id that a request of ours brought is that request's only if it has its key, and began while the request was
+ * Of rows with the id that a request of ours brought, those that are that request's: they have its key, and began while it was
  * in flight. Whoever reads LiteLLM's usage log later knows the id, too.
  */
-export function isOfBroughtId(record: OurRequest, row: TheirRow, start: StartFit): boolean {
-  if (record.brought_id === null || row.request_id !== record.brought_id) return true;
-  return !hasOtherKey(record, row) && mayHaveBegun(record, row, start);
+export function findOwnRows(record: OurRequest, rows: readonly TheirRow[]): TheirRow[] {
+  const possible = rows.filter((row) => !hasOtherKey(record, row));
+  const inFlight = possible.filter((row) => beganInFlight(record, row));
+  if (inFlight.length > 0 || wasAnswered(record)) return inFlight;
+  const end = endOf(record);
+  const late = possible.flatMap(({ began }) => (began !== null && began > end ? [began] : []));
+  const first = Math.min(...late);
+  return first > end + BEGUN_LATE_MS ? [] : possible.filter(({ began }) => began === first);
+}
+
+function beganInFlight(record: OurRequest, { began }: TheirRow): boolean {
+  if (began === null) return true;
+  const error = record.clock_error + CLOCKS_MS;
+  if (began < record.sent_at - error) return false;
+  return record.running || began <= (record.ended_at ?? record.sent_at + CONNECT_MS) + error;
+}
+
+/** The whole answer arrived. */
+export function wasAnswered({ expected, failed }: OurRequest): boolean {
+  return expected || failed;
 }
 
 export function hasOtherKey(record: OurRequest, { key }: TheirRow): boolean {

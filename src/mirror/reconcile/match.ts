@@ -14,8 +14,8 @@ import type {
 } from "./context.ts";
 import {
   endOf,
+  findOwnRows,
   idsContradict,
-  isOfBroughtId,
   isSameCall,
   listModels,
   type RowTokens,
@@ -26,17 +26,13 @@ import {
 } from "./fit.ts";
 
 /** Both lists in the order of time, with the rows of one request together. */
-export function sortByTime(
-  ours: readonly OurRequest[],
-  theirs: readonly TheirRow[],
-  { start }: Pick<Context, "start">,
-): Unmatched {
+export function sortByTime(ours: readonly OurRequest[], theirs: readonly TheirRow[]): Unmatched {
   const records = ours.toSorted((a, b) => endOf(a) - endOf(b) || (a.id < b.id ? -1 : 1));
   const withId = theirs.filter(({ request_id }) => request_id !== null);
   const broughtBy = new Map(records.toReversed().map((record) => [record.brought_id, record]));
   const groups = [...groupedBy(withId, ({ request_id }) => request_id)].flatMap(([id, rows]) => {
     const record = broughtBy.get(id);
-    return record === undefined ? [makeGroup(rows)] : withoutRepeats(rows, record, start);
+    return record === undefined ? [makeGroup(rows)] : withoutRepeats(rows, record);
   });
   for (const row of theirs) if (row.request_id === null) groups.push(makeGroup([row]));
   groups.sort((a, b) => a.main.at - b.main.at || (a.main.identity < b.main.identity ? -1 : 1));
@@ -44,8 +40,8 @@ export function sortByTime(
 }
 
 /** The rows of the request that brought their id, and apart from them those of others that sent it again. */
-function withoutRepeats(rows: readonly TheirRow[], record: OurRequest, start: StartFit): RowGroup[] {
-  const own = rows.filter((row) => isOfBroughtId(record, row, start));
+function withoutRepeats(rows: readonly TheirRow[], record: OurRequest): RowGroup[] {
+  const own = findOwnRows(record, rows);
   const repeats = { record, isListed: own.length > 0 };
   const others = rows.filter((row) => !own.includes(row)).map((row) => makeGroup([row], repeats));
   return own.length > 0 ? [makeGroup(own), ...others] : others;

@@ -11,6 +11,7 @@ import {
   type OurRequest,
   type RepeatedId,
   type RowGroup,
+  type StartFit,
   type TheirRow,
   type Unmatched,
 } from "./context.ts";
@@ -26,6 +27,7 @@ import {
   mayHaveBegun,
   timeOfRow,
   tokensOfRow,
+  wasAnswered,
   wholeInput,
 } from "./fit.ts";
 import { matchIds, matchPairs, matchSums, sortByTime } from "./match.ts";
@@ -59,7 +61,7 @@ export function reconcile(
   theirs: readonly TheirRow[],
   context: Context,
 ): Judgement {
-  const all = sortByTime(ours, theirs, context);
+  const all = sortByTime(ours, theirs);
   // Nobody's here, whatever else they have in common with a request.
   const repeated = all.groups.filter(({ repeats }) => repeats !== null);
   let unmatched: Unmatched = { ...all, groups: all.groups.filter(({ repeats }) => repeats === null) };
@@ -88,7 +90,7 @@ export function unansweredIn(
   theirs: readonly TheirRow[],
   context: FitContext,
 ): Unanswered[] {
-  const all = sortByTime(ours, theirs, context);
+  const all = sortByTime(ours, theirs);
   return findUnanswered(without(all, matchIds(all)), context);
 }
 
@@ -387,7 +389,7 @@ function repeatedId({ record }: RepeatedId, row: TheirRow): string {
 function findDoubtOfRepeat({ record, isListed }: RepeatedId, row: TheirRow): string | null {
   if (hasOtherKey(record, row)) return null;
   if (!isListed) return "no row is listed for that request itself, so a clock may have been wrong";
-  if (!record.expected && !record.failed)
+  if (!wasAnswered(record))
     return "that request got no whole answer, and the gateway may have worked on it later";
   return null;
 }
@@ -458,7 +460,7 @@ function findDoubt(group: RowGroup, nearby: NearbyRecords, context: Context): st
   for (const record of recordsNear(group, nearby.withoutOwnId)) {
     if (hasOtherUserAgent(record, main)) continue;
     // The cheap tests come first: thousands of records can be near a row.
-    const mayOwn = mayTake(record, main.kind, context) && mayHaveBegun(record, main, start);
+    const mayOwn = mayTake(record, main.kind, context) && mayHaveBegunAtAll(record, main, start);
     // Where a row began with the record, one that began later than any is another request's.
     const latest = record.sent_at + record.clock_error + start.latest;
     const isLater = main.began !== null && timeOfRow(main, start) > latest;
@@ -478,6 +480,11 @@ function findDoubt(group: RowGroup, nearby: NearbyRecords, context: Context): st
   if (presumed !== null)
     return `it began with request ${presumed.id}, which got no id and took another row: they may be exchanged`;
   return null;
+}
+
+/** What was learned while the gateway was overloaded, or was not, may be wrong for this request. */
+function mayHaveBegunAtAll(record: OurRequest, row: TheirRow, start: StartFit): boolean {
+  return mayHaveBegun(record, row, start) || mayHaveBegun(record, row, { ...start, later: 0 });
 }
 
 /** The verdicts on records that no row was found for. */

@@ -1,14 +1,8 @@
 import type Database from "libsql";
 import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
-import {
-  FOREIGN_AFTER_MS,
-  MISSING_AFTER_MS,
-  type OurRequest,
-  type StartFit,
-  type TheirRow,
-} from "../reconcile/context.ts";
-import { isOfBroughtId, isSameUserAgent, learnStartFit } from "../reconcile/fit.ts";
+import { FOREIGN_AFTER_MS, MISSING_AFTER_MS, type OurRequest, type TheirRow } from "../reconcile/context.ts";
+import { findOwnRows, isSameUserAgent, learnStartFit } from "../reconcile/fit.ts";
 import type { Unanswered } from "../reconcile/presumed.ts";
 import { reconcile, unansweredIn } from "../reconcile/reconcile.ts";
 import { type JudgedRecord, type JudgedRow, type ShownVerdict, shownVerdict } from "../verdict.ts";
@@ -39,7 +33,7 @@ import {
 export function compareDay(db: Database.Database, day: number, options: CompareOptions): DayChanges {
   const { gateway, billsFailures } = options;
   const loaded = new LoadedDay(db, day, options);
-  const matches = matchesById(loaded, readStartFit(db, gateway));
+  const matches = matchesById(loaded);
   const ownIds = readJsonFact<OwnIds>(db, gateway, "own_ids", {});
   const learned = learnFrom(matches, ownIds, keyLinks(db, gateway));
   if (learned !== null) return { ...NOTHING_FOUND, learned };
@@ -293,16 +287,25 @@ interface Match {
   readonly row: LoadedRow["row"];
 }
 
-function matchesById({ records, rows }: LoadedDay, start: StartFit): Match[] {
+function matchesById({ records, rows }: LoadedDay): Match[] {
   const recordsById = new Map<string, LoadedRecord>();
   for (const one of records.values())
     if (isSigned(one)) for (const id of one.request.ids) recordsById.set(id, one);
-  const matches: Match[] = [];
+  const rowsOf = new Map<LoadedRecord, TheirRow[]>();
   for (const { row } of rows.values()) {
     const record = recordsById.get(row.request_id ?? "");
-    if (record !== undefined && isOfBroughtId(record.request, row, start)) matches.push({ record, row });
+    if (record !== undefined) rowsOf.set(record, [...(rowsOf.get(record) ?? []), row]);
   }
-  return matches;
+  return [...rowsOf].flatMap(([record, found]) => {
+    const { brought_id } = record.request;
+    if (brought_id === null) return found.map((row) => ({ record, row }));
+    const others = found.filter(({ request_id }) => request_id !== brought_id);
+    const own = findOwnRows(
+      record.request,
+      found.filter(({ request_id }) => request_id === brought_id),
+    );
+    return [...own, ...others].map((row) => ({ record, row }));
+  });
 }
 
 /** null: everything is known already. */
