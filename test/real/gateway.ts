@@ -49,6 +49,8 @@ export const TOOLS: readonly Tool[] = [
 export interface GatewayRow {
   /** As the console lists it, without a prefix. */
   readonly requestId: string;
+  /** As the mirror names the row, where several rows can have one request id. */
+  readonly identity?: string;
   /** Of the request that caused it; null: that could not be found out. */
   readonly marker: string | null;
   readonly kind: "use" | "error";

@@ -136,6 +136,7 @@ function readRows(): GatewayRow[] {
   const rows = JSON.parse(psql(listed)) as StoredRow[];
   return rows.map(({ id, call_id, status, named, began_ms, spend }) => ({
     requestId: call_id ?? id,
+    identity: id,
     marker: /\b[of]\d{5}\b/.exec(named)?.[0] ?? null,
     kind: status === "failure" ? "error" : "use",
     startedAt: began_ms,

@@ -28,6 +28,7 @@ const count = Number(env.REAL_REQUESTS ?? 2000);
 const foreign = Number(env.REAL_FOREIGN ?? 37);
 const rate = Number(env.REAL_RATE ?? 10);
 const pairs = Number(env.REAL_PAIRS ?? 0);
+const repeats = Number(env.REAL_REPEATS ?? 0);
 const seed = Number(env.REAL_SEED ?? 1);
 const OUR_AGENT = "real-test/1.0";
 const dist = resolve(env.KEYBEARER_DIST ?? "dist");
@@ -79,7 +80,7 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
   await sleep(3000);
   const { tools, failures } = gateway;
   const random = createRandom(seed);
-  const traffic = planTraffic({ tools, failures, count, foreign, pairs, rate, random });
+  const traffic = planTraffic({ tools, failures, count, foreign, pairs, repeats, rate, random });
   const { requests, killAt } = traffic;
   say(`${requests.length} requests in ${Math.round(count / rate)} s, seed ${seed}`);
 

@@ -35,6 +35,8 @@ export interface TestRequest {
   readonly near: Kind | null;
   /** One of a pair: how long after an abort of ours the foreign one is sent, milliseconds; null: it is in no pair. */
   readonly apart: number | null;
+  /** The request whose id a foreign one sends again, to a gateway that takes ids. */
+  readonly repeats: TestRequest | null;
   /** No other request has a body of this length, so the record of an aborted request can be found by it. */
   readonly bodyLength: number;
   sentAt: number;
@@ -52,6 +54,8 @@ export interface TrafficOptions {
   readonly foreign: number;
   /** How many pairs there are of each distance, beside aborts that are billed and beside those that are not. */
   readonly pairs: number;
+  /** How many foreign requests send the id of an earlier request again. */
+  readonly repeats: number;
   /** Requests a second. */
   readonly rate: number;
   readonly random: () => number;
@@ -127,6 +131,7 @@ export function planTraffic(options: TrafficOptions): Traffic {
       leaveAtChunk: kind === "mid-stream abort" ? whole(2, 5) : null,
       near: null,
       apart: null,
+      repeats: null,
       ...given,
       marker,
       kind,
@@ -166,6 +171,7 @@ export function planTraffic(options: TrafficOptions): Traffic {
   }
   placeForeign(requests, options, add, { oneOf, killAt });
   placePairs(options, add, killAt);
+  placeRepeats(requests, options, add, oneOf);
   return { requests: requests.sort((a, b) => a.at - b.at), killAt };
 }
 
@@ -199,6 +205,27 @@ function placeForeign(
       stream,
       ...(random() < 0.5 ? { plan: same } : {}),
     });
+  }
+}
+
+/** Later than any request still begins. */
+const REPEATED_AFTER_MS = 12_000;
+
+/** With the id of a request that is over, as a thief finds it in the gateway's usage log. */
+function placeRepeats(
+  requests: readonly TestRequest[],
+  { repeats: count }: TrafficOptions,
+  add: Add,
+  oneOf: <T>(list: readonly T[]) => T,
+): void {
+  const answered = requests.filter(
+    ({ kind, foreign }) => !foreign && (kind === "plain" || kind === "stream"),
+  );
+  for (let index = 0; index < count; index += 1) {
+    const repeats = oneOf(answered);
+    const { kind, tool, endpoint, model, stream, at } = repeats;
+    const foreign = { foreign: true, near: kind, tool, endpoint, model, stream, repeats };
+    add(kind, at + REPEATED_AFTER_MS, foreign);
   }
 }
 
@@ -280,6 +307,8 @@ function sendOnce(request: TestRequest, target: Target): Promise<string | null> 
     "x-litellm-trace-id": request.marker,
     "user-agent": `${target.userAgent}${" ".repeat(HIDDEN_AFTER)}(${request.marker})`,
   };
+  const repeated = request.repeats?.recordId ?? null;
+  if (repeated !== null) headers["x-litellm-call-id"] = repeated;
   if (isMessages) {
     headers["x-api-key"] = credential;
     headers["anthropic-version"] = "2023-06-01";

@@ -91,10 +91,10 @@ export function compare(comparison: Comparison): Result {
   for (const { marker, kind } of lost) failures.push(`${marker} (${kind}) has no record`);
 
   const byMarker = new Map(requests.map((request) => [request.marker, request]));
-  const byRequestId = new Map(gatewayRows.map((row) => [`${row.kind} ${row.requestId}`, row]));
+  const byName = new Map(gatewayRows.map((row) => [row.identity ?? `${row.kind} ${row.requestId}`, row]));
   const known: Known[] = [];
   for (const row of rows) {
-    const gatewayRow = byRequestId.get(`${row.kind} ${row.request_id}`);
+    const gatewayRow = byName.get(row.identity) ?? byName.get(`${row.kind} ${row.request_id}`);
     const request = byMarker.get(gatewayRow?.marker ?? "");
     if (gatewayRow === undefined || request === undefined) {
       failures.push(`console row ${row.identity} is of no request of this test`);
@@ -103,7 +103,7 @@ export function compare(comparison: Comparison): Result {
     known.push({ row, gatewayRow, request, record: recordOf.get(request) ?? null });
   }
   const mirrored = new Set(known.map(({ gatewayRow }) => gatewayRow));
-  const unread = [...byRequestId.values()].filter((row) => !mirrored.has(row));
+  const unread = [...byName.values()].filter((row) => !mirrored.has(row));
   for (const { requestId } of unread) failures.push(`the mirror did not read row ${requestId}`);
 
   const table = emptyTable();
