@@ -20,6 +20,8 @@ import { compare, pairsText, tableText } from "./verdicts.ts";
 const STARTERS = { litellm: startLiteLlm, "new-api": startNewApi, sub2api: startSub2api } as const;
 /** After a row is 30 seconds old the mirror may call it foreign. */
 const SETTLED_AFTER_MS = 45_000;
+/** If a gateway lists nothing new for so long, it has listed everything. LiteLLM was seen to take 11 seconds. */
+const LISTED_AFTER_MS = 15_000;
 const SHOWN_FAILURES = 200;
 
 const { env } = process;
@@ -110,6 +112,7 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
   await sendTraffic(requests, ours, direct, events);
   say(`sent; waiting ${SETTLED_AFTER_MS / 1000} s until every row is settled`);
   await sleep(SETTLED_AFTER_MS);
+  await untilListed(gateway);
 
   const syncTime = await timed(() => keybearer.run("mirror", "sync"));
   const state = await keybearer.mirror();
@@ -132,6 +135,15 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
   if (missed.length > SHOWN_FAILURES) say(`… and ${missed.length - SHOWN_FAILURES} more`);
   say(missed.length === 0 ? "\nreached" : `\nmissed in ${missed.length} paths`);
   return missed.length === 0;
+}
+
+/** A busy gateway lists its last rows late. */
+async function untilListed(gateway: Gateway): Promise<void> {
+  let before = -1;
+  for (let count = (await gateway.rows()).length; count !== before; count = (await gateway.rows()).length) {
+    before = count;
+    await sleep(LISTED_AFTER_MS);
+  }
 }
 
 /** How many requests of each kind got which status: a gateway that refuses everything would prove nothing. */

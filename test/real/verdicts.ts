@@ -91,11 +91,13 @@ export function compare(comparison: Comparison): Result {
   for (const { marker, kind } of lost) failures.push(`${marker} (${kind}) has no record`);
 
   const byMarker = new Map(requests.map((request) => [request.marker, request]));
+  // LiteLLM lists what it refuses itself without the trace id. Its 503 has the id of our record.
+  const byRecord = new Map([...recordOf].map(([request, { id }]) => [id, request]));
   const byName = new Map(gatewayRows.map((row) => [row.identity ?? `${row.kind} ${row.requestId}`, row]));
   const known: Known[] = [];
   for (const row of rows) {
     const gatewayRow = byName.get(row.identity) ?? byName.get(`${row.kind} ${row.request_id}`);
-    const request = byMarker.get(gatewayRow?.marker ?? "");
+    const request = byMarker.get(gatewayRow?.marker ?? "") ?? byRecord.get(gatewayRow?.requestId ?? "");
     if (gatewayRow === undefined || request === undefined) {
       failures.push(`console row ${row.identity} is of no request of this test`);
       continue;
