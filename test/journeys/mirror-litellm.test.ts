@@ -12,6 +12,8 @@ t.test("LiteLLM is recognized, and every request is matched by the id that it br
   const journey = await startBeside(t, console, clock, { console: detected });
   t.match(await journey.idle(), { kind: "litellm", detected: true, state: "ok" });
 
+  // As of an answer to /v1/responses.
+  console.providerIds[console.rows.length] = `resp_${"a".repeat(392)}`;
   const { id, headers } = await journey.ask({ "X-LiteLLM-Call-Id": "the-client's" });
   t.equal(console.callIds.at(-1), id, "keybearer's own id replaces the client's");
   t.equal(headers.get("x-litellm-call-id"), id);
@@ -75,6 +77,7 @@ t.test("LiteLLM is recognized, and every request is matched by the id that it br
   t.notMatch(blind.join(), /not billed: it is taken for yours/);
 
   // LiteLLM takes an id from everyone who knows it, as often as it comes.
+  console.providerIds[console.rows.length] = `resp_${"b".repeat(392)}`;
   await fetch(`${console.url}/v1/chat/completions`, {
     method: "POST",
     headers: {

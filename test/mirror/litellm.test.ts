@@ -73,6 +73,14 @@ t.test("every kind of row is read as what it is", async (t) => {
   }
 });
 
+t.test("rows with one call id are told apart, however long the id of their answer is", async (t) => {
+  const identities = ["a", "b"].map((letter) => {
+    const row = readLiteLlmRow({ ...rows.response, request_id: `resp_${letter.repeat(392)}` });
+    return typeof row === "string" ? row : row.identity;
+  });
+  t.not(identities[0], identities[1]);
+});
+
 t.test("LiteLLM's discount is the factor between its list price and its bill", async (t) => {
   t.match(read("messages with a discount"), {
     list_microdollars: 1440,

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import {
   asFields,
   countAt,
@@ -125,7 +126,7 @@ export function readLiteLlmRow(raw: JsonObject): ReadRow | "other" | "unreadable
   const isCacheHit = textAt(raw, "cache_hit")?.toLowerCase() === "true" || flagAt(raw, "cache_hit") === true;
   return {
     // One row for each id of a provider's answer, which the mirror must be able to see: see reconcile.ts.
-    identity: isGatewayId(id) ? id : callId,
+    identity: isGatewayId(id) ? id : digestOf(id),
     kind,
     created_at: ended,
     began_at: began,
@@ -144,6 +145,11 @@ export function readLiteLlmRow(raw: JsonObject): ReadRow | "other" | "unreadable
     ip: cleanAt(raw, "requester_ip_address"),
     user_agent: cleanAt(details, "user_agent"),
   };
+}
+
+/** Of an answer to /v1/responses the id has 400 characters. Another caller's row can have the same call id. */
+function digestOf(id: string): string {
+  return createHash("sha256").update(id).digest("hex").slice(0, 32);
 }
 
 /** If a request fails in the end, each attempt before the last that timed out has a row with a cost, and an id made of the request's (1.106). */
