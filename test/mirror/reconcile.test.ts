@@ -112,13 +112,19 @@ const REPEATED: readonly Case[] = [
     verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign certain", "3": "foreign certain" },
   },
   {
-    name: "so is one that began before the request was sent",
+    name: "one that began just after it is suspected: rows of one request begin no further apart than it lasted",
+    ours: [brought("a")],
+    theirs: [withId("1", "a"), withId("2", "a", 3 * SECOND)],
+    verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign" },
+  },
+  {
+    name: "one that began before the request was sent is another caller's",
     ours: [brought("a")],
     theirs: [withId("1", "a"), withId("2", "a", -4 * SECOND)],
     verdicts: { a: "matched id →1", "1": "matched id →a", "2": "foreign certain" },
   },
   {
-    name: "and one with another key",
+    name: "so is one with another key",
     ours: [brought("a")],
     theirs: [withId("1", "a", 0, { key: "…c3d4" })],
     verdicts: { a: "missing", "1": "foreign certain" },

@@ -27,6 +27,7 @@ const BEGUN_LATE_MS = 2 * MINUTE_MS;
 export function findOwnRows(record: OurRequest, rows: readonly TheirRow[]): TheirRow[] {
   const possible = rows.filter((row) => !hasOtherKey(record, row));
   const inFlight = possible.filter((row) => beganInFlight(record, row));
+  if (inFlight.length > 0 && wasAnswered(record)) return withinDuration(record, inFlight);
   if (inFlight.length > 0 || wasAnswered(record)) return inFlight;
   const end = endOf(record);
   const late = possible.flatMap(({ began }) => (began !== null && began > end ? [began] : []));
@@ -34,7 +35,14 @@ export function findOwnRows(record: OurRequest, rows: readonly TheirRow[]): Thei
   return first > end + BEGUN_LATE_MS ? [] : possible.filter(({ began }) => began === first);
 }
 
-function beganInFlight(record: OurRequest, { began }: TheirRow): boolean {
+/** Whatever the clocks say, rows of one request begin no further apart than it lasted. */
+function withinDuration({ sent_at, ended_at }: OurRequest, rows: readonly TheirRow[]): TheirRow[] {
+  const first = Math.min(...rows.map(({ began }) => began ?? Infinity));
+  const latest = ended_at === null ? Infinity : first + ended_at - sent_at;
+  return rows.filter(({ began }) => began === null || began <= latest);
+}
+
+export function beganInFlight(record: OurRequest, { began }: TheirRow): boolean {
   if (began === null) return true;
   const error = record.clock_error + CLOCKS_MS;
   if (began < record.sent_at - error) return false;

@@ -16,6 +16,7 @@ import {
   type Unmatched,
 } from "./context.ts";
 import {
+  beganInFlight,
   beganWith,
   endOf,
   hasModel,
@@ -389,6 +390,7 @@ function repeatedId({ record }: RepeatedId, row: TheirRow): string {
 function findDoubtOfRepeat({ record, isListed }: RepeatedId, row: TheirRow): string | null {
   if (hasOtherKey(record, row)) return null;
   if (!isListed) return "no row is listed for that request itself, so a clock may have been wrong";
+  if (beganInFlight(record, row)) return "it began so soon after that request that a clock may explain it";
   if (!wasAnswered(record))
     return "that request got no whole answer, and the gateway may have worked on it later";
   return null;
