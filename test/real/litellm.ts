@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
@@ -118,6 +118,9 @@ function readKeyNames(): string[] {
   return names.split("\n").filter((name) => name !== "");
 }
 
+/** The mirror names a row with a longer id by its digest. */
+const LONGEST_NAME = 128;
+
 interface StoredRow {
   readonly id: string;
   readonly call_id: string;
@@ -136,7 +139,7 @@ function readRows(): GatewayRow[] {
   const rows = JSON.parse(psql(listed)) as StoredRow[];
   return rows.map(({ id, call_id, status, named, began_ms, spend }) => ({
     requestId: call_id ?? id,
-    identity: id,
+    identity: id.length <= LONGEST_NAME ? id : createHash("sha256").update(id).digest("hex").slice(0, 32),
     marker: /\b[of]\d{5}\b/.exec(named)?.[0] ?? null,
     kind: status === "failure" ? "error" : "use",
     startedAt: began_ms,
