@@ -80,6 +80,7 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ["trust.ts", "trust this?", "no", ["trust"]],
   ["use/set-up.ts", "set up {client.name} now?", "yes", ["init"]],
   ["use/write.ts", "put {named(changed)} back?", "yes", ["use"]],
+  ["use/write.ts", "question", "yes", ["use"]],
   ["use/write.ts", "remove {conflict.name} as well?", "no", ["use"]],
   ["use/write.ts", "remove {named(changed)}?", "no", ["use"]],
   ["use/write.ts", "write this to {named(files)}?", "yes", ["use"]],

@@ -123,7 +123,7 @@ export function addCommand(): Command {
     .option("--create", "the console makes the key, and enforces --quota and --expires")
     .option("--account <name>", "with --create: whose key, of several accounts")
     .option("--rate <limits>", "with --create: dollars, such as 5/5h,20/1d,50/7d")
-    .option("--models <names>", "with --create: the key may call only these, such as gpt-5.1,gpt-5.1-mini")
+    .option("--models <names>", "with --create: only these, such as gpt-5.1,gpt-5.1-mini")
     .option(
       "--token-stdin",
       "read your own token from stdin; a new one is safer, because nothing has seen it",

@@ -67,8 +67,7 @@ function unlistedCalls(kind: ConsoleKind | null): string[] {
 function takenForOurs(db: Database.Database, gateway: string): string {
   const { close, within } = readStartFit(db, gateway);
   const ownIds = Object.keys(readJsonFact<OwnIds>(db, gateway, "own_ids", {}));
-  if (ownIds.some((name) => name.endsWith(FROM_HERE)))
-    return BLIND_SPOTS["taken-for-refusal"];
+  if (ownIds.some((name) => name.endsWith(FROM_HERE))) return BLIND_SPOTS["taken-for-refusal"];
   const reach = ownIds.length === 0 ? within : close;
   return `a call with your key and model that begins within ${exact(Math.ceil(reach))} ms of a request of yours that got no answer and was not billed: it is taken for yours`;
 }

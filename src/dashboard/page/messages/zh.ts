@@ -772,8 +772,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "blind.failed": "失败的调用：这个控制台只列出计费的",
   "blind.no-model": "被拒绝且没有模型名的调用，例如查询模型列表",
   "blind.repeated-id": "服务商重复使用先前应答编号的调用：LiteLLM 只留先前的那一行，密钥的花费两者都算",
-  "blind.known-id":
-    "带有您某个仍在进行的请求的编号的调用：LiteLLM 自己也会为某些请求列出多行",
+  "blind.known-id": "带有您某个仍在进行的请求的编号的调用：LiteLLM 自己也会为某些请求列出多行",
   "blind.taken-for-refusal":
     "在您某个失败的、或客户端已离开的请求旁边，用您的密钥和模型发出而被拒绝的调用：它没有费用，会被当作那个请求的拒绝",
   "blind.unlogged": "控制台的运营者不记录的调用",
