@@ -44,10 +44,10 @@ const TAP = join(BIN, "tap");
  * processes only within the folder.
  */
 const FIRST = [
+  "test/service",
   "test/cli",
   "test/journeys",
   "test/shared",
-  "test/service",
   "test/dashboard",
   "test/threats",
   "test/security",
