@@ -67,6 +67,13 @@ t.test("nothing in an event reaches the terminal as a control sequence", async (
   for (const sign of ["\u001b", "\u202e"]) t.notOk(stdout.includes(sign));
 });
 
+t.test("events --desktop alone is refused with the option that it needs", async (t) => {
+  const { code, stdout, stderr } = await command(t, await newHome(t), ["events", "--desktop"]);
+  t.equal(code, 2);
+  t.equal(stdout, "");
+  t.match(stderr, "--desktop is for new events → add --follow");
+});
+
 t.test(
   "events --follow prints each one once, over a restart of the daemon, and Ctrl-C ends it",
   async (t) => {

@@ -32,6 +32,8 @@ const RETRY_MS = 500;
 /** `keybearer events` */
 export async function list(options: ListOptions): Promise<void> {
   exitOnClosedOutput();
+  if (options.desktop && !options.follow)
+    return fail({ problem: "--desktop is for new events", next: "add --follow" }, EXIT.usage);
   const paths = commandPaths();
   const count = options.all ? ALL : NEWEST;
   if (options.follow && options.desktop) return follow(paths, ALL, onDesktop(systemClock.now()));
