@@ -79,13 +79,22 @@ export function runProgram(
 }
 
 /** Runs a command in this process, with streams of its own. A start of the program costs 300 ms of a core. */
-export async function command(
+export function command(
   _t: Test,
   home: string,
   args: readonly string[],
   options: CommandOptions = {},
 ): Promise<Ended> {
   if (args[0] === "run") throw new Error("a daemon that ends its process needs runProgram or start");
+  return withStreams(home, () => runCommandLine(createProgram(), args), options);
+}
+
+/** Runs the code of a command in this process, with streams of its own. */
+export async function withStreams(
+  home: string,
+  run: () => Promise<void>,
+  options: CommandOptions = {},
+): Promise<Ended> {
   const env = bareEnv(home, options.env);
   if (env.TZ !== undefined && env.TZ !== process.env.TZ)
     throw new Error("a time zone belongs to a process: set process.env.TZ, or use runProgram");
@@ -99,7 +108,7 @@ export async function command(
     execArgv: [],
     exitCode: 0,
   };
-  await withStdio(streams, () => runCommandLine(createProgram(), args));
+  await withStdio(streams, run);
   return { code: streams.exitCode, signal: null, stdout: stdout.text(), stderr: stderr.text() };
 }
 
