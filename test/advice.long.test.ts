@@ -143,6 +143,11 @@ const SYSTEM: ElsewhereCase = {
   title: "an owner calls and steers the system service, and what widens needs root",
 };
 
+const MAC: ElsewhereCase = {
+  file: "service/launch-daemon.test.ts",
+  title: "on a Mac, a system service is shown and never installed",
+};
+
 const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
   run: PROGRAM_START,
   runWithout: PROGRAM_START,
@@ -652,6 +657,7 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
   serviceUninstall: PURGE,
   servicePurge: PURGE,
   systemService: SYSTEM,
+  showLaunchDaemon: MAC,
   asRoot: SYSTEM,
   servicePurgeAnyway: PURGE,
 };

@@ -122,6 +122,8 @@ export const advice = {
   systemService: (verb: string, owner: string | null = null) =>
     `sudo keybearer service ${verb} --system${owner === null ? "" : ` --owner ${owner}`}`,
   /** A command that only root may run, such as `keybearer trust codex`. */
+  /** On macOS alone. */
+  showLaunchDaemon: () => "keybearer service install --system --dry-run",
   asRoot: (command: string) => `sudo ${command}`,
   servicePurge: () => "keybearer service uninstall --purge",
   servicePurgeAnyway: () => "keybearer service uninstall --purge --yes",

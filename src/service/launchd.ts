@@ -266,7 +266,8 @@ function launchctl(...args: readonly string[]): Step {
   return { kind: "run", argv: ["launchctl", ...args] };
 }
 
-function plistTemplate(): string {
+/** Of the agent. */
+export function plistTemplate(): string {
   return readFileSync(new URL("service/com.keybearer.plist", packageFolder()), "utf8");
 }
 

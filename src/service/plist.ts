@@ -5,10 +5,34 @@ const MARK = /^<!-- keybearer agent (\d{1,6}) -->$/m;
 const EXIT_TIME_OUT = /(<key>ExitTimeOut<\/key>\s*<integer>)(\d+)/;
 const ARGUMENTS = /(<key>ProgramArguments<\/key>\s*<array>)([\s\S]*?)(<\/array>)/;
 
+/** What a property list starts, and how. */
+interface PlistSpec extends Pick<ServiceSpec, "environment" | "logFile" | "stopSeconds"> {
+  readonly argv: readonly string[];
+}
+
 /** Fills this machine's paths into the template. Comments and everything else stay. */
 export function renderPlist(template: string, spec: ServiceSpec): string {
-  const { PATH = "", ...variables } = spec.environment;
-  const argv = [spec.node, spec.main, "run", "--config", spec.config];
+  return fillPlist(template, { ...spec, argv: [spec.node, spec.main, "run", "--config", spec.config] });
+}
+
+interface DaemonSpec extends PlistSpec {
+  readonly label: string;
+  readonly user: string;
+  /** Has no two hyphens in a row, which XML does not allow in a comment. */
+  readonly comment: string;
+}
+
+/** A LaunchDaemon with a user of its own, from the template of the agent: only the template's comments do not apply to it. */
+export function renderDaemonPlist(template: string, { label, user, comment, ...spec }: DaemonSpec): string {
+  const owner = `  <key>UserName</key>\n  ${xml(user)}\n  <key>GroupName</key>\n  ${xml(user)}`;
+  return fillPlist(template, spec)
+    .replace(/ *<!--[\s\S]*?-->\n/g, "")
+    .replace(valuePattern("Label"), (_all, key) => `${key}${xml(label)}\n${owner}`)
+    .replace("<plist ", () => `<!-- ${comment} -->\n<plist `);
+}
+
+function fillPlist(template: string, { argv, environment, stopSeconds, logFile }: PlistSpec): string {
+  const { PATH = "", ...variables } = environment;
   const entries = Object.entries(variables).map(
     ([name, value]) => `\n    <key>${name}</key>\n    ${xml(value)}`,
   );
@@ -22,9 +46,9 @@ export function renderPlist(template: string, spec: ServiceSpec): string {
       )
       .replace(valuePattern("PATH"), (_all, key) => `${key}${xml(PATH)}${entries.join("")}`)
       // Killed during the drain, the daemon would break streams off and lose their records.
-      .replace(EXIT_TIME_OUT, (_all, key) => `${key}${spec.stopSeconds}`)
-      .replace(valuePattern("StandardOutPath"), (_all, key) => `${key}${xml(spec.logFile)}`)
-      .replace(valuePattern("StandardErrorPath"), (_all, key) => `${key}${xml(spec.logFile)}`)
+      .replace(EXIT_TIME_OUT, (_all, key) => `${key}${stopSeconds}`)
+      .replace(valuePattern("StandardOutPath"), (_all, key) => `${key}${xml(logFile)}`)
+      .replace(valuePattern("StandardErrorPath"), (_all, key) => `${key}${xml(logFile)}`)
   );
 }
 

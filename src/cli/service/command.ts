@@ -22,7 +22,9 @@ export function serviceCommand(): Command {
     .option("--from <folder>", "with --system: a KEYBEARER_HOME to move, if not the owner's own folders")
     .addHelpText("after", SYSTEM_AFTER)
     .action(async (options: InstallOptions & { owner?: string; from?: string }) => {
-      if (isSystem()) await (await import("./system/install.ts")).installSystem(options);
+      if (isSystem() && process.platform === "darwin")
+        (await import("./system/launch-daemon.ts")).installOnMac(options);
+      else if (isSystem()) await (await import("./system/install.ts")).installSystem(options);
       else await (await import("./install.ts")).install(options);
     });
   service
@@ -62,7 +64,7 @@ export function serviceCommand(): Command {
 
 const SYSTEM_AFTER = `
 with --system, keybearer moves to a system service with a user of its own, whose
-keys no program of yours can read:
+keys no program of yours can read (macOS: only --dry-run, which shows a draft):
   sudo keybearer service install --system --owner alice
   sudo keybearer service uninstall --system    gives everything back`;
 
