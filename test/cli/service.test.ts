@@ -67,6 +67,17 @@ t.test(
   },
 );
 
+t.test("a move to the system service and back is refused, not made, with --dry-run", onLinux, async (t) => {
+  const { service } = await prepare(t);
+  // With an owner who does not exist, because root may run the tests.
+  for (const verb of ["install", "uninstall"])
+    t.match(await service(`${verb} --system --dry-run --owner no-such-user`), {
+      code: 2,
+      stdout: "",
+      stderr: /no --dry-run\. nothing was changed/,
+    });
+});
+
 t.test(
   "a config.yaml that is missing or broken, and a port that is taken, are refused",
   onLinux,

@@ -45,9 +45,13 @@ import { Machine, ROOT, type UserOfMachine } from "./machine.ts";
 export interface SystemInstallOptions {
   readonly owner?: string;
   readonly from?: string;
+  readonly dryRun?: boolean;
   /** The program may have a new version. */
   readonly isUpdate?: boolean;
 }
+
+/** Nothing shows a move in advance, so with --dry-run there must be none. */
+export const NO_DRY_RUN = "with --system there is no --dry-run. nothing was changed";
 
 const CONFIG = join(SYSTEM_PLACES.config, "config.yaml");
 /** Says that a move has begun and is not finished. Root's, like its folder. */
@@ -131,6 +135,7 @@ async function prepare(machine: Machine, options: SystemInstallOptions): Promise
     return null;
   };
   if (process.platform !== "linux") return refuse("the system service needs Linux with systemd");
+  if (options.dryRun) return refuse(NO_DRY_RUN);
   if (process.geteuid?.() !== 0)
     return refuse("only root may install a system service", advice.systemService("install", name ?? "NAME"));
   if (name === undefined) return refuse("say whose keybearer it becomes: --owner NAME");

@@ -18,14 +18,19 @@ import {
 } from "../../../service/system-units.ts";
 import { fail, printText } from "../../ui/messages.ts";
 import type { HandedOver } from "./hand-over.ts";
-import { findOrigin, finishMove, MARKER, RETURNED, readMarker, STAGED } from "./install.ts";
+import { findOrigin, finishMove, MARKER, NO_DRY_RUN, RETURNED, readMarker, STAGED } from "./install.ts";
 import { Machine, type UserOfMachine } from "./machine.ts";
 
 const UNITS = "/etc/systemd/system";
 const CHUNK = 512 * 1024;
 
 /** `sudo keybearer service uninstall --system`: gives everything back to the owner. The same command goes on after an end. */
-export async function uninstallSystem(options: { readonly owner?: string }): Promise<void> {
+export async function uninstallSystem(options: {
+  readonly owner?: string;
+  readonly dryRun?: boolean;
+}): Promise<void> {
+  if (process.platform !== "linux") return fail("only Linux has a system service to remove", EXIT.usage);
+  if (options.dryRun) return fail(NO_DRY_RUN, EXIT.usage);
   if (process.geteuid?.() !== 0)
     return fail(
       {
