@@ -6,7 +6,7 @@ import { installOnMac } from "../../src/cli/service/system/launch-daemon.ts";
 import { advice } from "../../src/core/advice.ts";
 import { DAEMON_FILE, launchDaemonText, planLaunchDaemon } from "../../src/service/launch-daemon.ts";
 import { readPlist } from "../../src/service/plist.ts";
-import { flat, newHome, withStreams } from "../doubles/command.ts";
+import { advised, flat, newHome, withStreams } from "../doubles/command.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 /* No test here runs a launchd, and nobody has run this property list on a Mac. */
@@ -113,13 +113,14 @@ t.test("on a Mac, a system service is shown and never installed", async (t) => {
   const main = join(home, "main.js");
   writeFileSync(main, "");
   chmodSync(main, 0o666);
-  const typed = (dryRun: boolean) =>
-    withStreams(home, async () => installOnMac({ dryRun }, { node: process.execPath, main }));
-  const refused = await typed(false);
+  const typed = (args: readonly string[]) =>
+    withStreams(home, async () =>
+      installOnMac({ dryRun: args.includes("--dry-run") }, { node: process.execPath, main }),
+    );
+  const refused = await typed(["service", "install", "--system"]);
   t.match(refused, { code: 2, stdout: "" });
   t.match(flat(refused.stderr), "on macOS there is no system service");
-  t.match(flat(refused.stderr), advice.showLaunchDaemon());
-  const shown = await typed(true);
+  const shown = await typed(advised(t, refused.stderr, advice.showLaunchDaemon()));
   t.match(shown, { code: 0 });
   t.match(shown.stdout, `would write ${DAEMON_FILE}:`);
   t.match(shown.stdout, /<!-- .*Never run on a Mac.* -->/);
