@@ -121,9 +121,9 @@ export const advice = {
   serviceUninstall: () => "keybearer service uninstall",
   systemService: (verb: string, owner: string | null = null) =>
     `sudo keybearer service ${verb} --system${owner === null ? "" : ` --owner ${owner}`}`,
-  /** A command that only root may run, such as `keybearer trust codex`. */
   /** On macOS alone. */
   showLaunchDaemon: () => "keybearer service install --system --dry-run",
+  /** A command that only root may run, such as `keybearer trust codex`. */
   asRoot: (command: string) => `sudo ${command}`,
   servicePurge: () => "keybearer service uninstall --purge",
   servicePurgeAnyway: () => "keybearer service uninstall --purge --yes",

@@ -63,6 +63,13 @@ t.test("an owner calls and steers the system service, and what widens needs root
   t.match(await system.as("root", ask), { code: 0, stdout: /is active/ });
   t.match(await keybearer(system, "bob", "tools", "token", "codex", "--system"), { code: 1 });
 
+  const file = "/etc/keybearer/config.yaml";
+  await system.as("root", ["mv", file, "/root/config.yaml"]);
+  const kept = await keybearer(system, "root", "service", "uninstall", "--system");
+  t.match(kept, { code: 1, stderr: /put config\.yaml back/ });
+  t.match(await system.as("root", ["test", "-d", "/var/lib/keybearer/keys"]), { code: 0 }, "the keys stay");
+  await system.as("root", ["mv", "/root/config.yaml", file]);
+
   const back = await keybearer(system, "root", "service", "uninstall", "--system");
   t.equal(back.code, 0, back.stderr);
   t.match(await keybearer(system, "alice", "start"), { code: 0 });

@@ -43,6 +43,14 @@ export async function uninstallSystem(options: {
   try {
     const paths = systemPaths(0);
     const hasConfig = existsSync(paths.config);
+    if (!hasConfig && hasKeysOfItsOwn())
+      return fail(
+        {
+          problem: `there is no ${paths.config}, and the keys in ${SYSTEM_PLACES.data} may exist nowhere else. nothing was changed`,
+          next: `put config.yaml back, or remove ${SYSTEM_PLACES.data} yourself`,
+        },
+        EXIT.failed,
+      );
     if (hasConfig && !existsSync(RETURNED)) {
       const owner = await findOwner(machine, options.owner);
       if (owner === null) return;
@@ -63,6 +71,11 @@ export async function uninstallSystem(options: {
       EXIT.failed,
     );
   }
+}
+
+/** Whether the service's folder has keys that are neither half of a move nor given back already. */
+function hasKeysOfItsOwn(): boolean {
+  return existsSync(join(SYSTEM_PLACES.data, "keys")) && !existsSync(MARKER) && !existsSync(RETURNED);
 }
 
 async function findOwner(machine: Machine, named: string | undefined): Promise<UserOfMachine | null> {
