@@ -9,7 +9,7 @@ const PROGRAMS = [
   "/bin/systemd-notify",
   "/run/current-system/sw/bin/systemd-notify",
 ];
-const SEND_MS = 5000;
+const SEND_MS = 20_000;
 /** After a failed health check or a message that did not arrive. */
 const RETRY_MS = 1500;
 /** `systemctl status` shows one line. */
