@@ -331,7 +331,7 @@ export const MORE_CASES: readonly Case[] = [
       await stage.agree();
       await stage.close();
       t.equal(await stage.ask("run-1"), "session-stopped");
-      await press(/^allow run-1$/);
+      await press(/^allow again run-1$/);
       await stage.agree();
       await stage.close();
       t.same([await stage.ask("run-1"), await stage.ask("run-1")], [200, 200]);

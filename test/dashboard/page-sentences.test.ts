@@ -6,6 +6,7 @@ import type { ToolSettings } from "../../src/dashboard/api.ts";
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
 import {
   blindSpotInWords,
+  commandIn,
   eventInWords,
   gatewayProblem,
   reasonInWords,
@@ -166,7 +167,10 @@ t.test("every event is said in the reader's language, also after a restart", asy
     const event = events.find(({ said }) => said?.code === code);
     return event === undefined ? null : eventInWords(event, NOW, zh);
   };
-  t.match(words("key-refused"), { text: /密钥/, next: "keybearer tools rotate chat" });
+  t.match(words("key-refused"), { text: /密钥/, next: /: keybearer tools rotate chat$/ });
+  t.equal(commandIn("make a new one; then: keybearer tools rotate chat"), "keybearer tools rotate chat");
+  t.equal(commandIn("keybearer doctor"), "keybearer doctor");
+  t.equal(commandIn("look at keybearer.log"), null);
   t.match(words("gateway-down"), { text: /那里没有程序在监听 \(ECONNREFUSED\)/, next: "keybearer doctor" });
   t.match(words("limit"), { text: /金额\/天.*80%.*\$4\.00.*\$5\.00/ });
 });
@@ -206,7 +210,7 @@ t.test("why a tool does not work is said by its state", async (t) => {
       NOW,
       zh,
     );
-  t.match(tool({ state: "disabled" }), { text: /停用/, next: "keybearer x" });
+  t.match(tool({ state: "disabled" }), { text: /停用/, next: null }, "its page has a button");
   t.match(tool({ state: "group-disabled", group: "coding" }), { text: /分组 coding/ });
   t.match(tool({ state: "key-unavailable" }), { text: "as the daemon says" });
   t.equal(gatewayProblem("the answer was cut", zh), "the answer was cut");

@@ -86,7 +86,7 @@ t.test("what is given begins with what the last refused request needed", (t) => 
     { limit: "concurrent" },
     { limit: "quota" },
   ] as unknown as LimitStatus[];
-  const form = giveForm({ name: "codex", limits }, en);
+  const form = giveForm("codex", null, limits, en);
   const [limit, amount] = form.fields({});
   t.same(
     limit?.choices?.map(([value]) => value),

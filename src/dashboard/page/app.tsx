@@ -73,19 +73,20 @@ function useLiveState({ live }: Parts): LiveState {
   return state;
 }
 
-/** On another page a screen reader begins at its top; a changed filter leaves the focus alone. */
+/** On another page, or that of another tool, a screen reader begins at its top; a changed filter leaves the focus alone. */
 function useTitle(
   { page, query }: Route,
   t: Translate,
   main: { readonly current: HTMLElement | null },
 ): void {
   const tool = page === "tools" ? query.get("tool") : null;
-  const shown = useRef(page);
+  const place = `${page} ${tool}`;
+  const shown = useRef(place);
   useEffect(() => {
     document.title = [tool, t(`${page}.title`), "keybearer"].filter((part) => part !== null).join(" · ");
-    if (shown.current === page) return;
-    shown.current = page;
+    if (shown.current === place) return;
+    shown.current = place;
     main.current?.focus({ preventScroll: true });
     scrollTo(0, 0);
-  }, [page, tool, t, main]);
+  }, [place, t, main]);
 }

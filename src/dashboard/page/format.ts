@@ -56,3 +56,13 @@ export function whenInWords(time: number, now: number, t: Translate): string {
 export function momentInWords(time: number, language: Language): string {
   return new Intl.DateTimeFormat(language, { dateStyle: "long", timeStyle: "long" }).format(time);
 }
+
+/** What is unknown is not zero: a dash stands for it. */
+export function orDash<Value, Shown>(value: Value | null, show: (value: Value) => Shown): Shown | string {
+  return value === null ? "–" : show(value);
+}
+
+/** What there is to say, one after the other; null: nothing. */
+export function joined(parts: readonly (string | null)[], t: Translate): string {
+  return parts.filter((part) => part !== null && part !== "").join(t("frame.comma"));
+}

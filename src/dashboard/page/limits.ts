@@ -1,6 +1,10 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
-import { exact, exactDollars } from "../../core/units.ts";
+import { dollars, exact, exactDollars } from "../../core/units.ts";
 import type { Kind } from "../../limits/counters.ts";
+import { consoleFigures } from "../../limits/format.ts";
+import type { KeyReport } from "../../mirror/report/shape.ts";
+import { factorInWords } from "./components/compared.ts";
+import { joined } from "./format.ts";
 import type { Translate } from "./messages/messages.ts";
 
 type Level = Pick<LimitStatus, "used" | "held" | "most">;
@@ -38,4 +42,25 @@ export function fullnessOf(limit: Level): "room" | "near" | "full" {
   const share = shareOf(limit);
   if (share >= 1) return "full";
   return share >= 0.85 ? "near" : "room";
+}
+
+type ConsoleKey = Pick<KeyReport, "quota" | "quota_used" | "windows" | "group" | "multiplier">;
+
+/** What a console says of a key: $1.20 of $5.00, or what was spent without a quota; null: neither. */
+export function quotaInWords({ quota, quota_used: used }: ConsoleKey, t: Translate): string | null {
+  if (quota !== null) return usedInWords(consoleFigures(used, quota), t);
+  return used === null || used === 0 ? null : dollars(used);
+}
+
+/** 5h $1.20 of $5.00, 7d $3.00 of $20.00; empty: it has no windows. */
+export function windowsInWords({ windows }: ConsoleKey, t: Translate): string {
+  const words = windows.map(
+    ({ window, used, most }) => `${window} ${usedInWords(consoleFigures(used, most), t)}`,
+  );
+  return joined(words, t);
+}
+
+/** coding ×1.5; null: the key has no group. */
+export function groupInWords({ group, multiplier }: ConsoleKey): string | null {
+  return group === null || multiplier === null ? group : `${group} ${factorInWords(multiplier)}`;
 }

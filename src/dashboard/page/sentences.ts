@@ -3,7 +3,7 @@ import { isUsedUp } from "../../limits/format.ts";
 import { BLIND_SPOTS } from "../../mirror/report/notable.ts";
 import { REASONS } from "../../mirror/verdict.ts";
 import type { ToolSettings } from "../api.ts";
-import { spanInWords, timeInWords } from "./format.ts";
+import { joined, spanInWords, timeInWords } from "./format.ts";
 import { limitName, type ShownLimit } from "./limits.ts";
 import { findMessage, type Translate, type Values } from "./messages/messages.ts";
 import { causeMessage } from "./refusals.ts";
@@ -25,7 +25,7 @@ export function eventInWords({ said, message, next }: ListedEvent, now: number, 
   const words = known === null ? gatewayProblem(String(problem), t) : t(known);
   const sentence = t(id, { ...valuesInWords(said, now, t), problem: words });
   const text = more === undefined ? sentence : t("event.more", { sentence, n: more });
-  return { text, next: known === null ? next : commandIn(next) };
+  return { text, next };
 }
 
 function valuesInWords({ values }: Said, now: number, t: Translate): Values {
@@ -53,37 +53,37 @@ export function gatewayProblem(problem: string, t: Translate): string {
   return id === null ? problem : `${t(id)} (${code})`;
 }
 
-/** Why a tool does not work, or soon may not. */
+/** Why a tool does not work, or soon may not. For what its page has a button, there is no more to say. */
 export function toolProblem(tool: ToolSettings, now: number, t: Translate): Sentence {
   const { state, group, expires, limits, refused, why, next } = tool;
   switch (state) {
     case "disabled":
     case "no-token":
-      return { text: t(`why.${state}`), next };
+      return { text: t(`why.${state}`), next: null };
     case "expired":
-      return { text: t("why.expired", { when: timeInWords(expires ?? now, now) }), next };
+      return { text: t("why.expired", { when: timeInWords(expires ?? now, now) }), next: null };
     case "group-disabled":
       return { text: t("why.group-disabled", { group: group ?? "" }), next };
     case "needs-trust":
-      return { text: `${t("card.held.text")} ${why ?? ""}`, next };
+      return { text: `${t("card.held.text")} ${why ?? ""}`, next: null };
     case "at-limit": {
       const full = limits.filter((limit) => limit.limit !== "concurrent" && isUsedUp(limit));
-      const names = full.map((limit) => limitName(limit, t)).join(t("frame.comma"));
-      return { text: t("why.at-limit", { limits: names }), next };
+      const names = full.map((limit) => limitName(limit, t));
+      return { text: t("why.at-limit", { limits: joined(names, t) }), next: null };
     }
     case "key-refused": {
       const known =
         refused === null ? null : causeMessage({ cause: refused.cause, cause_detail: refused.detail });
-      return known === null ? { text: why, next } : { text: t(known), next: commandIn(next) };
+      return { text: known === null ? why : t(known), next };
     }
     default:
       return { text: why, next };
   }
 }
 
-/** Of "enable it in the console, or replace it: keybearer tools rotate codex" the command; null: it has none. */
-function commandIn(next: string | null): string | null {
-  return /keybearer [^;:]+$/.exec(next ?? "")?.[0] ?? null;
+/** Of "enable it in the console, or replace it: keybearer tools rotate codex" the command; null: it ends in none. */
+export function commandIn(next: string): string | null {
+  return /(?:^|: )(keybearer [^;:]+)$/.exec(next)?.[1] ?? null;
 }
 
 /** Why a row or a request has its verdict. What names a request or a number stays in the daemon's words. */

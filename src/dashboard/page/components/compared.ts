@@ -88,7 +88,8 @@ export function differing({ row, record }: ComparedRow): ReadonlySet<FactName> {
 
 type Input = Pick<ComparedRecord, "input_tokens" | "cache_read_tokens" | "cache_write_tokens">;
 
-function wholeInput({ input_tokens, cache_read_tokens, cache_write_tokens }: Input): number | null {
+/** With what a cache had of it, or was given. */
+export function wholeInput({ input_tokens, cache_read_tokens, cache_write_tokens }: Input): number | null {
   return input_tokens === null ? null : input_tokens + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
 }
 

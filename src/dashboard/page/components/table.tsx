@@ -11,12 +11,17 @@ export interface Column<Row> extends Sortable<Row> {
   readonly isNumber?: boolean;
 }
 
-export function column<Row>(title: ComponentChildren, cell: Column<Row>["cell"]): Column<Row> {
-  return { title, cell };
+/** @param sort without it, the table cannot be sorted by this column */
+export function column<Row>(
+  title: ComponentChildren,
+  cell: Column<Row>["cell"],
+  sort: Sortable<Row> = {},
+): Column<Row> {
+  return { title, cell, ...sort };
 }
 
-export function numberColumn<Row>(title: ComponentChildren, cell: Column<Row>["cell"]): Column<Row> {
-  return { title, cell, isNumber: true };
+export function numberColumn<Row>(...given: Parameters<typeof column<Row>>): Column<Row> {
+  return { ...column(...given), isNumber: true };
 }
 
 export interface TableProps<Row> {

@@ -4,6 +4,7 @@ import { agoInWords, momentInWords, timeInWords } from "../format.ts";
 import { useFrame, useTime } from "../frame.tsx";
 import { filled, formOf, type MessageId, messagesOf, type Values } from "../messages/messages.ts";
 import { refusalAdvice } from "../refusals.ts";
+import { commandIn } from "../sentences.ts";
 
 /* Texts with commands, moments and advice in them. */
 
@@ -73,10 +74,18 @@ export function Command({ text }: { readonly text: string }) {
   );
 }
 
-/** What to do next, as the daemon says it: mostly a command. */
+/** What to do next, as the daemon says it: mostly a command. Who does not read English gets the command alone. */
 export function NextStep({ text }: { readonly text: string | null }) {
+  const { language } = useFrame();
   if (text === null) return null;
-  return <p class="next">{/^keybearer [^;]+$/.test(text) ? <Command text={text} /> : text}</p>;
+  const command = commandIn(text);
+  if (command === null) return <p class="next">{text}</p>;
+  return (
+    <p class="next">
+      {language === "en" ? text.slice(0, -command.length) : null}
+      <Command text={command} />
+    </p>
+  );
 }
 
 interface RefusalTextProps {

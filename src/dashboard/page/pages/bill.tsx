@@ -26,7 +26,7 @@ export function BillPage({ state, query, setQuery }: PageProps) {
       <Answered asked={asked}>
         {({ reports, diff, keys, keys_problems }) =>
           reports.length === 0 ? (
-            <NoConsole isConfigured={consoles.length > 0} />
+            <NoConsole />
           ) : (
             <>
               <BillSentence reports={reports} />
@@ -35,7 +35,7 @@ export function BillPage({ state, query, setQuery }: PageProps) {
               {reports.map((report) => (
                 <ConsolePanel key={report.gateway} report={report} now={now} />
               ))}
-              <ConsoleKeys keys={keys} problems={keys_problems} now={now} />
+              <ConsoleKeys keys={keys} problems={keys_problems} />
             </>
           )
         }
@@ -53,33 +53,27 @@ function isSeen(report: MirrorReport): boolean {
 /** Whose the rows are and what they cost, in one sentence. */
 function BillSentence({ reports }: { readonly reports: readonly MirrorReport[] }) {
   const { t } = useFrame();
-  const { rows, ours, theirs, isKnown } = billOf(reports);
-  const values = { ours: exact(rows.ours), total: exact(rows.total) };
-  return (
-    <p class="bill-sentence">
-      {isKnown
-        ? t("bill.sentence", { ...values, billed: dollars(theirs), expected: dollars(ours) })
-        : t("bill.sentence.rows", values)}
-    </p>
-  );
+  const { ours, total, amounts } = billOf(reports);
+  const rows = { ours: exact(ours), total: exact(total) };
+  if (amounts === null) return <p class="bill-sentence">{t("bill.sentence.rows", rows)}</p>;
+  const { billed, expected } = amounts;
+  const values = { ...rows, billed: dollars(billed), expected: dollars(expected) };
+  return <p class="bill-sentence">{t("bill.sentence", values)}</p>;
 }
 
 /** What no comparison can show. */
 function BlindSpots({ reports }: { readonly reports: readonly MirrorReport[] }) {
   const { t } = useFrame();
-  const blind = reports.flatMap((report) =>
-    report.blind.map((spot) => {
-      const what = blindSpotInWords(spot, t);
-      return reports.length > 1 ? `${report.gateway}: ${what}` : what;
-    }),
+  const spots = reports.flatMap(({ gateway, blind }) =>
+    blind.map((spot) => `${gateway}: ${blindSpotInWords(spot, t)}`),
   );
-  if (blind.length === 0) return null;
+  if (spots.length === 0) return null;
   return (
     <section class="muted small" aria-labelledby="blind-spots">
       <h2 id="blind-spots">{t("bill.blind")}</h2>
       <ul>
-        {blind.map((what) => (
-          <li key={what}>{what}</li>
+        {spots.map((spot) => (
+          <li key={spot}>{spot}</li>
         ))}
       </ul>
     </section>
@@ -91,15 +85,8 @@ const EXAMPLE = `gateways:
     base_url: https://gateway.example.com/v1
     console: { kind: sub2api, login: { email: me@example.com } }`;
 
-function NoConsole({ isConfigured }: { readonly isConfigured: boolean }) {
+function NoConsole() {
   const { t } = useFrame();
-  if (isConfigured) {
-    return (
-      <p class="box notice">
-        <Text id="bill.unreadable" />
-      </p>
-    );
-  }
   return (
     <section class="box notice stack">
       <h2>{t("bill.none.title")}</h2>

@@ -4,7 +4,7 @@ import { Answered, useAnswer } from "../answer.tsx";
 import { Panel } from "../components/panel.tsx";
 import { Command, Moment, NextStep } from "../components/text.tsx";
 import { type PageProps, useFrame, useTime } from "../frame.tsx";
-import { eventInWords, subjectInWords } from "../sentences.ts";
+import { eventInWords, gatewayProblem, subjectInWords } from "../sentences.ts";
 
 /** What happened, the newest first, and whether the owner's channels got it. */
 export function EventsPage({ state: { now } }: PageProps) {
@@ -33,8 +33,11 @@ export function EventsPage({ state: { now } }: PageProps) {
                     <Item
                       key={id}
                       severity={state === "ended" ? "info" : severity}
-                      when={<Moment at={at} />}
-                      name={subjectInWords(subject, t)}
+                      name={
+                        <>
+                          <Moment at={at} /> <b>{subjectInWords(subject, t)}</b>
+                        </>
+                      }
                       tags={[
                         active ? t("events.active") : null,
                         state === "ended" ? t("events.ended") : null,
@@ -60,14 +63,14 @@ export function EventsPage({ state: { now } }: PageProps) {
             <Item
               key={name}
               severity={state === "ok" ? "info" : "warning"}
-              name={name}
+              name={<b>{name}</b>}
               tags={[
                 kind,
                 t(`events.channel.${state}`),
                 waiting > 0 ? t("events.waiting", { n: waiting }) : null,
                 lost > 0 ? t("events.lost", { n: lost }) : null,
               ]}
-              text={why}
+              text={state === "held" ? t("card.held.text") : why === null ? null : gatewayProblem(why, t)}
               next={next}
             />
           ))}
@@ -82,21 +85,18 @@ export function EventsPage({ state: { now } }: PageProps) {
 
 interface ItemProps {
   readonly severity: string;
-  readonly name: string;
-  /** Before the name. */
-  readonly when?: ComponentChildren;
-  /** After the name. null: nothing to say. */
+  readonly name: ComponentChildren;
+  /** null: nothing to say. So of the others. */
   readonly tags: readonly (string | null)[];
   readonly text: string | null;
   readonly next: string | null;
 }
 
-function Item({ severity, name, when, tags, text, next }: ItemProps) {
+function Item({ severity, name, tags, text, next }: ItemProps) {
   return (
     <li data-severity={severity}>
       <p class="row">
-        {when}
-        <b>{name}</b>
+        {name}
         {tags.map((tag) => (tag === null ? null : <span class="tag">{tag}</span>))}
       </p>
       {text === null ? null : <p>{text}</p>}

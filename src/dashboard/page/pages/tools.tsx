@@ -1,32 +1,31 @@
-import { costInWords, exact } from "../../../core/units.ts";
-import type { DaySums, ToolSettings, ToolsAnswer } from "../../api.ts";
+import type { Now, ToolSettings, ToolsAnswer } from "../../api.ts";
 import { Answered, useAnswer } from "../answer.tsx";
 import { ActionButton } from "../components/action-dialog.tsx";
 import { FullestLimit } from "../components/gauge.tsx";
-import { type Column, Table } from "../components/table.tsx";
+import { type Column, column, numberColumn, Table } from "../components/table.tsx";
 import { Ago, Text } from "../components/text.tsx";
-import { agoInWords } from "../format.ts";
-import { type PageProps, type ShownState, useFrame, useTime } from "../frame.tsx";
+import { agoInWords, orDash } from "../format.ts";
+import { type PageProps, useFrame, useTime } from "../frame.tsx";
 import { fullest, shareOf } from "../limits.ts";
 import type { Translate } from "../messages/messages.ts";
 import { hrefOf, hrefOfTool } from "../route.ts";
 import { createForm } from "./tools/forms.ts";
-import { ToolState, ToolView } from "./tools/tool.tsx";
+import { costOfDay, gatewayAndGroup, othersOf, type ShownTool, ToolState, ToolView } from "./tools/tool.tsx";
 
 /** All tools, or one of them. */
-export function ToolsPage({ state, query, setQuery }: PageProps) {
+export function ToolsPage({ state: { now }, query, setQuery }: PageProps) {
   const { t } = useFrame();
-  const asked = useAnswer("/api/tools", { on: state.now.status.config.revision });
+  const asked = useAnswer("/api/tools", { on: now.status.config.revision });
   const name = query.get("tool");
   return (
     <Answered asked={asked}>
       {(answer) => {
-        const tools = withStatus(answer, state);
+        const tools = withStatus(answer, now);
         if (name === null)
-          return <ToolList answer={answer} tools={tools} state={state} query={query} setQuery={setQuery} />;
+          return <ToolList answer={answer} tools={tools} query={query} setQuery={setQuery} />;
         const tool = tools.find((each) => each.name === name);
         if (tool !== undefined)
-          return <ToolView key={name} tool={tool} answer={answer} today={todayOf(state, name)} />;
+          return <ToolView key={name} tool={tool} answer={answer} running={now.running} />;
         return (
           <p class="panel empty">
             {t("tools.none", { tool: name })} <a href={hrefOf("tools")}>{t("tools.all")}</a>
@@ -38,20 +37,20 @@ export function ToolsPage({ state, query, setQuery }: PageProps) {
 }
 
 /** The tools of config.yaml as they are now. */
-function withStatus({ tools }: ToolsAnswer, { now }: ShownState): ToolSettings[] {
-  return tools.map((tool) => ({ ...tool, ...now.status.tools.find(({ name }) => name === tool.name) }));
+function withStatus({ tools }: ToolsAnswer, { status, today }: Now): ShownTool[] {
+  return tools.map((tool) => ({
+    ...tool,
+    ...status.tools.find(({ name }) => name === tool.name),
+    today: today?.tools.find((sums) => sums.tool === tool.name) ?? null,
+  }));
 }
 
-function todayOf({ now }: ShownState, name: string): DaySums | null {
-  return now.today?.tools.find(({ tool }) => tool === name) ?? null;
-}
-
-interface ToolListProps extends PageProps {
+interface ToolListProps extends Pick<PageProps, "query" | "setQuery"> {
   readonly answer: ToolsAnswer;
-  readonly tools: readonly ToolSettings[];
+  readonly tools: readonly ShownTool[];
 }
 
-function ToolList({ answer, tools, state, query, setQuery }: ToolListProps) {
+function ToolList({ answer, tools, query, setQuery }: ToolListProps) {
   const { t } = useFrame();
   const time = useTime();
   const text = query.get("q") ?? "";
@@ -82,7 +81,7 @@ function ToolList({ answer, tools, state, query, setQuery }: ToolListProps) {
       <div class="panel tool-list one-line">
         <Table
           caption={t("tools.title")}
-          columns={columnsOf(tools, state, time, t)}
+          columns={columnsOf(tools, time, t)}
           rows={tools.filter((tool) => matches(tool, text, t))}
           keyOf={({ name }) => name}
           sort={query.get("sort")}
@@ -101,74 +100,52 @@ function matches({ name, gateway, group, state }: ToolSettings, text: string, t:
   return wanted.every((word) => searched.includes(word));
 }
 
-function columnsOf(
-  tools: readonly ToolSettings[],
-  state: ShownState,
-  time: number,
-  t: Translate,
-): Column<ToolSettings>[] {
-  const columns: Column<ToolSettings>[] = [
-    { id: "tool", title: t("word.tool"), cell: ({ name }) => name, sortBy: ({ name }) => name },
-    {
+function columnsOf(tools: readonly ShownTool[], time: number, t: Translate): Column<ShownTool>[] {
+  const otherModels = ({ models_answered: models }: ShownTool) => models?.other ?? null;
+  const columns: Column<ShownTool>[] = [
+    column(t("word.tool"), ({ name }) => name, { id: "tool", sortBy: ({ name }) => name }),
+    column(t("word.state"), (tool) => <ToolState tool={tool} />, {
       id: "state",
-      title: t("word.state"),
-      cell: (tool) => <ToolState tool={tool} />,
       sortBy: ({ state }) => t(`state.${state}`),
-    },
-    {
+    }),
+    numberColumn(t("tools.today"), ({ today }) => orDash(today, costOfDay), {
       id: "cost",
-      title: t("tools.today"),
-      isNumber: true,
-      cell({ name }) {
-        const sums = todayOf(state, name);
-        return sums === null ? "–" : costInWords(sums.cost_microdollars, sums.unknown_cost);
-      },
-      sortBy: ({ name }) => todayOf(state, name)?.cost_microdollars ?? null,
-    },
-    {
+      sortBy: ({ today }) => today?.cost_microdollars ?? null,
+    }),
+    column(t("tools.limits"), ({ limits }) => <FullestLimit limits={limits} none={t("tools.unlimited")} />, {
       id: "limits",
-      title: t("tools.limits"),
-      cell: ({ limits }) => <FullestLimit limits={limits} none={t("tools.unlimited")} />,
-      sortBy({ limits }) {
+      sortBy: ({ limits }) => {
         const limit = fullest(limits);
         return limit === null ? null : -shareOf(limit);
       },
-    },
-    {
+    }),
+    numberColumn(t("word.last-use"), ({ last_use: used }) => <Ago at={used} />, {
       id: "last-use",
-      title: t("word.last-use"),
-      isNumber: true,
-      cell: ({ last_use: used }) => <Ago at={used} />,
       sortBy: ({ last_use: used }) => used,
-    },
-    {
+    }),
+    column(t("word.key"), (tool) => <KeyAndAge tool={tool} time={time} />, {
       id: "key",
-      title: t("word.key"),
-      cell: ({ key, console }) => (
-        <>
-          {key === null ? t("word.none") : <code>{key}</code>}
-          {console === null || console.created_at === null ? null : (
-            <span class="muted small"> {agoInWords(console.created_at, time, t)}</span>
-          )}
-        </>
-      ),
       sortBy: ({ console }) => console?.created_at ?? null,
-    },
-    {
-      id: "gateway",
-      title: t("word.gateway"),
-      cell: ({ gateway, group }) => (group === null ? gateway : `${gateway} / ${group}`),
-      sortBy: ({ gateway, group }) => `${gateway} ${group ?? ""}`,
-    },
+    }),
+    column(t("word.gateway"), gatewayAndGroup, { id: "gateway", sortBy: gatewayAndGroup }),
   ];
-  if (tools.some(({ models_answered: models }) => (models?.other ?? 0) > 0))
-    columns.push({
-      id: "other-models",
-      title: t("tools.other-models"),
-      isNumber: true,
-      cell: ({ models_answered: models }) =>
-        models ? t("limit.of", { used: exact(models.other), most: exact(models.answered) }) : "–",
-      sortBy: ({ models_answered: models }) => models?.other ?? null,
-    });
+  if (tools.some((tool) => (otherModels(tool) ?? 0) > 0))
+    columns.push(
+      numberColumn(t("tools.other-models"), ({ models_answered: models }) => othersOf(models, t), {
+        id: "other-models",
+        sortBy: otherModels,
+      }),
+    );
   return columns;
+}
+
+function KeyAndAge({ tool: { key, console }, time }: { readonly tool: ToolSettings; readonly time: number }) {
+  const { t } = useFrame();
+  const created = console?.created_at ?? null;
+  return (
+    <>
+      {key === null ? t("word.none") : <code>{key}</code>}
+      {created === null ? null : <span class="muted small"> {agoInWords(created, time, t)}</span>}
+    </>
+  );
 }

@@ -5,7 +5,7 @@ import { Controls, Filters } from "./usage/controls.tsx";
 import { binFor, type Span, spanBefore, spanOf } from "./usage/period.ts";
 import { OpenRecord, RecordList } from "./usage/records.tsx";
 import { Sums } from "./usage/sums.tsx";
-import { changed, queryOf, selectionQuery, type View, viewOf } from "./usage/view.ts";
+import { type Change, changed, selectionQuery, type View, viewOf } from "./usage/view.ts";
 
 /** What was used, by whom and for what; and every single record of it. */
 export function UsagePage({ query, setQuery }: PageProps) {
@@ -13,7 +13,7 @@ export function UsagePage({ query, setQuery }: PageProps) {
   const view = useMemo(() => viewOf(query), [query]);
   const now = useTime();
   const span = spanOf(view.period, now);
-  const onView = (next: View) => setQuery(queryOf(next));
+  const onChange = (change: Change) => setQuery(changed(view, change));
   const fresh = useFresh(span);
   const asked = useChart(view, span, fresh);
   // It is over, so it does not change any more.
@@ -21,11 +21,11 @@ export function UsagePage({ query, setQuery }: PageProps) {
   return (
     <>
       <h1>{t("usage.title")}</h1>
-      <Controls view={view} span={span} now={now} onView={onView} />
+      <Controls view={view} span={span} onChange={onChange} />
       <Filters view={view} />
       <div class="usage-sums" aria-busy={asked.busy}>
         <Answered asked={asked}>
-          {(chart) => <Sums chart={chart} before={before.value} view={view} onView={onView} />}
+          {(chart) => <Sums chart={chart} before={before.value} view={view} onChange={onChange} />}
         </Answered>
       </div>
       <RecordList view={view} span={view.bar ?? span} fresh={fresh} />
@@ -34,7 +34,7 @@ export function UsagePage({ query, setQuery }: PageProps) {
           key={view.record}
           id={view.record}
           view={view}
-          onClose={() => onView(changed(view, { record: null }))}
+          onClose={() => onChange({ record: null })}
         />
       )}
     </>

@@ -1,15 +1,14 @@
 import { dayName, dollars, exact } from "../../../../core/units.ts";
-import { consoleFigures } from "../../../../limits/format.ts";
 import { isFarAbove, isSkewed, roundedUse, shownCounts } from "../../../../mirror/report/notable.ts";
-import type { KeyReport, MirrorReport } from "../../../../mirror/report/shape.ts";
+import type { ElsewhereUse, KeyReport, MirrorReport } from "../../../../mirror/report/shape.ts";
 import type { KeysProblem } from "../../../api.ts";
 import { ActionButton } from "../../components/action-dialog.tsx";
-import { factorInWords } from "../../components/compared.ts";
 import { Panel, State } from "../../components/panel.tsx";
 import { type Column, column, numberColumn, TablePanel } from "../../components/table.tsx";
-import { NextStep } from "../../components/text.tsx";
-import { agoInWords, spanInWords, timeInWords } from "../../format.ts";
+import { Ago, NextStep } from "../../components/text.tsx";
+import { agoInWords, joined, orDash, spanInWords, timeInWords, whenInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
+import { groupInWords, quotaInWords, windowsInWords } from "../../limits.ts";
 import type { Translate } from "../../messages/messages.ts";
 import { standingOf } from "./state.ts";
 
@@ -21,15 +20,18 @@ interface ConsoleProps {
 /** One gateway's console in words: the headline, what keeps it from being simply fine, and what cannot be seen at all. */
 export function ConsolePanel({ report, now }: ConsoleProps) {
   const { t } = useFrame();
+  const { gateway, url, kind, detected, records, unseen_machines: unseen, elsewhere } = report;
   const standing = standingOf(report);
+  const kindName = detected ? t("bill.kind.detected", { kind: kind ?? "" }) : kind;
+  const counts = Object.entries(records).map(([name, count]) => [name, exact(count)]);
   return (
     <Panel
       name={`bill-console ${standing}`}
-      title={t("bill.console", { gateway: report.gateway, kind: kindInWords(report, t), url: report.url })}
+      title={t("bill.console", { gateway, kind: kindName ?? t("bill.kind.unknown"), url })}
       aside={
         <>
           <State state={standing}>{t(`bill.standing.${standing}`)}</State>
-          <ActionButton action={{ kind: "sync", gateway: report.gateway }} what={report.gateway}>
+          <ActionButton action={{ kind: "sync", gateway }} what={gateway}>
             {t("bill.sync")}
           </ActionButton>
         </>
@@ -38,37 +40,29 @@ export function ConsolePanel({ report, now }: ConsoleProps) {
       <div class="body stack">
         <p>{headlineInWords(report, t)}</p>
         <Problem report={report} now={now} />
-        {report.unseen_machines.length === 0 ? null : <p>{unseenInWords(report, now, t)}</p>}
-        <p class="muted">
-          {recordsInWords(report, t)} {lagInWords(report, now, t)}
-        </p>
-        {report.elsewhere.length === 0 ? null : <Elsewhere report={report} />}
+        {unseen.length === 0 ? null : <p>{unseenInWords(report, now, t)}</p>}
+        <p class="muted">{t("bill.records", Object.fromEntries(counts))}</p>
+        <p class="muted">{lagInWords(report, now, t)}</p>
+        {elsewhere.map((use) => (
+          <p key={`${use.tool} ${use.key}`}>
+            {elsewhereInWords(use, t)} {isFarAbove(use) ? <strong>{t("bill.elsewhere.far")}</strong> : null}
+          </p>
+        ))}
       </div>
     </Panel>
   );
 }
 
-function kindInWords({ kind, detected }: MirrorReport, t: Translate): string {
-  if (kind === null) return t("bill.kind.unknown");
-  return detected ? t("bill.kind.detected", { kind }) : kind;
-}
-
 /** 1,204 rows: 1,198 by id, 6 presumed, 0 foreign. Watched since 2026-11-03. */
 function headlineInWords(report: MirrorReport, t: Translate): string {
-  const parts = shownCounts(report);
-  if (parts === null) return t("bill.unread");
-  const words = parts.map(({ name, count }) =>
+  const { rows, watched_since: since } = report;
+  const counts = shownCounts(report);
+  if (counts === null) return t("bill.unread");
+  const parts = counts.map(({ name, count }) =>
     count === null ? t("bill.part.blind") : t(`bill.part.${name}`, { n: exact(count) }),
   );
-  const rows = t("bill.rows", { n: exact(report.rows.total), parts: words.join(t("frame.comma")) });
-  const since = report.watched_since;
   const watched = since === null ? t("bill.watched.not") : t("bill.watched", { day: dayName(since) });
-  return `${rows}${t("bill.part.stop")}${watched}`;
-}
-
-function recordsInWords({ records }: MirrorReport, t: Translate): string {
-  const counts = Object.entries(records).map(([name, count]) => [name, exact(count)]);
-  return t("bill.records", Object.fromEntries(counts));
+  return t("bill.rows", { n: exact(rows.total), parts: joined(parts, t), watched });
 }
 
 function lagInWords(report: MirrorReport, now: number, t: Translate): string {
@@ -77,13 +71,13 @@ function lagInWords(report: MirrorReport, now: number, t: Translate): string {
   const facts = [
     read === null ? t("bill.last-sync.never") : t("bill.last-sync", { ago: agoInWords(read, now, t) }),
     newest === null ? t("bill.newest.none") : t("bill.newest", { span: spanInWords(now - newest, t) }),
+    balance === null ? null : t("bill.balance", { money: dollars(balance) }),
   ];
-  if (isSkewed(skew))
-    facts.push(
-      t(skew > 0 ? "bill.skew.ahead" : "bill.skew.behind", { span: spanInWords(Math.abs(skew), t) }),
-    );
-  if (balance !== null) facts.push(t("bill.balance", { money: dollars(balance) }));
-  return `${facts.join(t("frame.comma"))}${t("bill.part.stop").trim()}`;
+  if (isSkewed(skew)) {
+    const span = spanInWords(Math.abs(skew), t);
+    facts.push(t(skew > 0 ? "bill.skew.ahead" : "bill.skew.behind", { span }));
+  }
+  return joined(facts, t);
 }
 
 /** What keeps it from being simply fine. Old numbers must look old: later use of a stolen key is not in them. */
@@ -96,7 +90,7 @@ function Problem({ report, now }: ConsoleProps) {
     <div class="box stack" data-kind="warn">
       <p>{problemInWords(report, t)}</p>
       {again === null || state === "ok" || again <= now ? null : (
-        <p>{t("bill.retry", { when: t("frame.in", { span: spanInWords(again - now, t) }) })}</p>
+        <p>{t("bill.retry", { when: whenInWords(again, now, t) })}</p>
       )}
       {isStale ? <p>{t("bill.since-then", { ago: agoInWords(read, now, t) })}</p> : null}
       <NextStep text={next} />
@@ -105,18 +99,15 @@ function Problem({ report, now }: ConsoleProps) {
 }
 
 function problemInWords({ state, why, progress }: MirrorReport, t: Translate): string {
-  if (state === "syncing") {
-    if (progress === null) return t("bill.syncing");
+  if (state === "syncing" && progress !== null) {
     const { done, total } = progress;
     return total === null
       ? t("bill.syncing.rows", { n: exact(done) })
       : t("bill.syncing.of", { done: exact(done), total: exact(total) });
   }
-  if (state === "cannot-see")
-    return why === null ? t("bill.standing.blind") : t("bill.why", { problem: why });
-  return state === "ok" || why === null
-    ? (why ?? t(`console.${state}`))
-    : t("bill.why.other", { state: t(`console.${state}`), problem: why });
+  const name = t(`console.${state}`);
+  if (why === null) return name;
+  return state === "ok" ? why : t("bill.why", { state: name, problem: why });
 }
 
 /** Cannot see: laptop since 14:02, desktop since 11-03 09:30 */
@@ -126,103 +117,67 @@ function unseenInWords({ unseen_machines }: MirrorReport, now: number, t: Transl
       ? t("bill.unseen.joined", { machine })
       : t("bill.unseen.since", { machine, time: timeInWords(since, now) }),
   );
-  return t("bill.unseen", { machines: machines.join(t("frame.comma")) });
+  return t("bill.unseen", { machines: joined(machines, t) });
 }
 
-function Elsewhere({ report }: { readonly report: MirrorReport }) {
-  const { t } = useFrame();
-  return (
-    <div>
-      <h3>{t("bill.elsewhere")}</h3>
-      <ul class="muted">
-        {report.elsewhere.map((use) => (
-          <li key={`${use.tool} ${use.key}`}>
-            {t("bill.elsewhere.text", {
-              tool: use.tool,
-              key: use.key,
-              n: exact(use.day),
-              money: dollars(use.day_microdollars),
-              usual: exact(roundedUse(use.usual)),
-              usualMoney: dollars(Math.round(use.usual_microdollars)),
-            })}
-            {isFarAbove(use) ? <strong> {t("bill.elsewhere.far")}</strong> : null}
-          </li>
-        ))}
-      </ul>
-    </div>
-  );
+/** How much a key was used elsewhere, where that is so on purpose. */
+function elsewhereInWords(use: ElsewhereUse, t: Translate): string {
+  return t("bill.elsewhere", {
+    tool: use.tool,
+    key: use.key,
+    n: exact(use.day),
+    money: dollars(use.day_microdollars),
+    usual: exact(roundedUse(use.usual)),
+    usualMoney: dollars(Math.round(use.usual_microdollars)),
+  });
 }
 
 interface KeysProps {
   readonly keys: readonly KeyReport[];
   readonly problems: readonly KeysProblem[];
-  readonly now: number;
 }
 
 /** The console's key list beside the tools that hold each key here. */
-export function ConsoleKeys({ keys, problems, now }: KeysProps) {
+export function ConsoleKeys({ keys, problems }: KeysProps) {
   const { t } = useFrame();
-  const several = keys.some(({ gateway }) => gateway !== keys[0]?.gateway);
-  const limited = keys.some(({ models = [] }) => models.length > 0);
+  const ago = (at: number) => <Ago at={at} />;
+  const columns: Column<KeyReport>[] = [
+    column(t("word.name"), ({ name }) => name),
+    column(t("word.gateway"), ({ gateway }) => gateway),
+    column(t("word.key"), ({ key }) => orDash(key, (shown) => <code>{shown}</code>)),
+    column(t("bill.keys.tool"), ({ tools }) =>
+      tools.length === 0 ? <span class="muted">{t("bill.keys.not-held")}</span> : tools.join(", "),
+    ),
+    column(t("word.state"), ({ state }) => <State state={state}>{t(`bill.keys.state.${state}`)}</State>),
+    column(t("usage.by.group"), (key) => groupInWords(key) ?? "–"),
+    numberColumn(
+      t("bill.keys.quota"),
+      (key) => quotaInWords(key, t) ?? (key.unlimited ? t("bill.keys.unlimited") : "–"),
+    ),
+    column(t("bill.keys.windows"), (key) => windowsInWords(key, t) || "–"),
+    column(t("word.expires"), ({ expires_at: at }) => orDash(at, dayName)),
+    column(t("word.last-use"), ({ last_used_at: at }) => orDash(at, ago)),
+    column(t("word.as-of"), ({ as_of: at }) => orDash(at, ago)),
+  ];
+  if (keys.some(({ models = [] }) => models.length > 0))
+    columns.push(
+      column(t("bill.keys.models"), ({ models }) => models?.join(", ") || t("bill.keys.models.all")),
+    );
   return (
     <TablePanel
       name="bill-keys one-line"
       title={t("bill.keys")}
-      columns={columnsOf(several, limited, now, t)}
+      columns={columns}
       rows={keys}
       keyOf={({ gateway, ref }) => `${gateway} ${ref}`}
       empty={problems.length > 0 ? null : t("bill.keys.empty")}
     >
       {problems.map(({ gateway, why, next }) => (
-        <p class="body" key={gateway}>
-          {t("bill.keys.problem", { gateway, problem: why })} {next === null ? null : <code>{next}</code>}
-        </p>
+        <div class="body stack" key={gateway}>
+          <p>{t("bill.keys.problem", { gateway, problem: why })}</p>
+          <NextStep text={next} />
+        </div>
       ))}
     </TablePanel>
   );
-}
-
-function columnsOf(several: boolean, limited: boolean, now: number, t: Translate): Column<KeyReport>[] {
-  const ago = (time: number | null) => (time === null ? "–" : agoInWords(time, now, t));
-  const gateway = column<KeyReport>(t("word.gateway"), (key) => key.gateway);
-  const models = column<KeyReport>(
-    t("bill.keys.models"),
-    (key) => key.models?.join(", ") || t("bill.keys.models.all"),
-  );
-  return [
-    column(t("word.name"), ({ name }) => name),
-    ...(several ? [gateway] : []),
-    column(t("word.key"), ({ key }) => (key === null ? "–" : <code>{key}</code>)),
-    column(t("bill.keys.tool"), ({ tools }) =>
-      tools.length === 0 ? <span class="muted">{t("bill.keys.not-held")}</span> : tools.join(", "),
-    ),
-    column(t("word.state"), ({ state }) => <State state={state}>{t(`bill.keys.state.${state}`)}</State>),
-    column(
-      t("usage.by.group"),
-      ({ group, multiplier }) => `${group ?? "–"} ${multiplier === null ? "" : factorInWords(multiplier)}`,
-    ),
-    numberColumn(t("bill.keys.quota"), (key) => quotaOf(key, t)),
-    column(t("bill.keys.windows"), windowsOf),
-    ...(limited ? [models] : []),
-    column(t("word.expires"), ({ expires_at: time }) => (time === null ? "–" : dayName(time))),
-    column(t("word.last-use"), ({ last_used_at: time }) => ago(time)),
-    column(t("word.as-of"), ({ as_of: time }) => ago(time)),
-  ];
-}
-
-function windowsOf({ windows }: KeyReport): string {
-  const words = windows.map(({ window, used, most }) => {
-    const figures = consoleFigures(used, most);
-    return `${window} ${figures.used}/${figures.max}`;
-  });
-  return words.join(", ") || "–";
-}
-
-function quotaOf({ quota, unlimited, quota_used: used }: KeyReport, t: Translate): string {
-  if (quota === null) {
-    const without = t(unlimited ? "bill.keys.unlimited" : "bill.keys.state.unknown");
-    return used === null ? without : `${dollars(used)} / ${without}`;
-  }
-  const figures = consoleFigures(used, quota);
-  return used === null ? figures.max : `${figures.used} / ${figures.max}`;
 }

@@ -1,9 +1,8 @@
-import { useState } from "preact/hooks";
 import { costInWords } from "../../../../core/units.ts";
 import type { ComparedRow } from "../../../../mirror/report/shape.ts";
 import { verdictInWords } from "../../components/compared.ts";
 import { FactsTable } from "../../components/facts-table.tsx";
-import { State } from "../../components/panel.tsx";
+import { Fold, State } from "../../components/panel.tsx";
 import { type Column, column, numberColumn, TablePanel } from "../../components/table.tsx";
 import { Moment } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
@@ -48,24 +47,15 @@ export function RowsToCheck({ rows, blind }: DiffProps) {
       first={FIRST}
       keyOf={({ gateway, row, record }) => JSON.stringify([gateway, row?.identity, record?.id])}
       empty={t(blind ? "bill.diff.blind" : "bill.diff.empty")}
-      below={(compared) => <Reason compared={compared} />}
+      below={(compared) => (
+        <>
+          {reasonInWords(compared.reason, t)}
+          <Fold title={t("bill.diff.open")}>{() => <FactsTable compared={compared} />}</Fold>
+        </>
+      )}
       columns={columns}
     >
       {rows.length >= MOST ? <p class="body muted">{t("bill.diff.most", { n: MOST })}</p> : null}
     </TablePanel>
-  );
-}
-
-function Reason({ compared }: { readonly compared: ComparedRow }) {
-  const { t } = useFrame();
-  const [open, setOpen] = useState(false);
-  return (
-    <>
-      {reasonInWords(compared.reason, t)}{" "}
-      <button type="button" class="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
-        {t("bill.diff.open")}
-      </button>
-      {open ? <FactsTable compared={compared} /> : null}
-    </>
   );
 }

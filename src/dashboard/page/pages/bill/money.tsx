@@ -8,6 +8,7 @@ import { factorInWords } from "../../components/compared.ts";
 import { Panel, Select } from "../../components/panel.tsx";
 import { type Column, column, numberColumn, Table } from "../../components/table.tsx";
 import { Text } from "../../components/text.tsx";
+import { joined, orDash } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
 import { costOfSums } from "../usage/words.ts";
@@ -19,86 +20,72 @@ export function CostPanel({ reports }: { readonly reports: readonly MirrorReport
   const { t } = useFrame();
   const tools = reports.flatMap(({ gateway, tools }) => tools.map((one) => ({ ...one, gateway })));
   const models = reports.flatMap(({ gateway, models }) => models.map((one) => ({ ...one, gateway })));
-  const several = reports.length > 1;
-  return (
-    <Panel name="bill-money" title={t("bill.money")}>
-      {tools.length === 0 ? (
-        <p class="empty">{t("bill.money.empty")}</p>
-      ) : (
-        <Tools tools={tools} several={several} />
-      )}
-      {models.length === 0 ? null : <Models models={models} several={several} />}
-    </Panel>
-  );
-}
-
-function gatewayColumn(t: Translate): Column<{ readonly gateway: string }> {
-  return column(t("word.gateway"), ({ gateway }) => gateway);
-}
-
-function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; readonly several: boolean }) {
-  const { t } = useFrame();
-  const columns: Column<Of<ToolMoney>>[] = [
+  const toolColumns: readonly Column<Of<ToolMoney>>[] = [
     column(t("word.tool"), ({ tool }) => tool),
-    ...(several ? [gatewayColumn(t)] : []),
+    column(t("word.gateway"), ({ gateway }) => gateway),
     numberColumn(t("bill.requests"), ({ requests }) => exact(requests)),
     numberColumn(t("mirror.ours"), (tool) => costInWords(tool.ours_microdollars, tool.ours_unknown)),
     numberColumn(t("mirror.theirs"), (tool) => costInWords(tool.theirs_microdollars, tool.theirs_unknown)),
     numberColumn(t("bill.difference"), differenceOf),
     numberColumn(t("bill.factor"), factorOf),
   ];
-  const keyOf = ({ gateway, tool }: Of<ToolMoney>) => `${gateway} ${tool}`;
-  return <Table caption={t("bill.money.tools")} rows={tools} keyOf={keyOf} columns={columns} />;
-}
-
-function differenceOf(tool: ToolMoney): string {
-  const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
-  if (ours === null || theirs === null || hasUnknown(tool)) return costInWords(null);
-  return theirs > ours ? `+${dollars(theirs - ours)}` : dollars(theirs - ours);
-}
-
-function factorOf(tool: ToolMoney): string {
-  const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
-  if (ours === null || theirs === null || ours === 0 || hasUnknown(tool)) return "–";
-  return factorInWords(theirs / ours);
-}
-
-function hasUnknown({ ours_unknown: ours, theirs_unknown: theirs }: ToolMoney): boolean {
-  return ours + theirs > 0;
-}
-
-interface ModelsProps {
-  readonly models: readonly Of<ModelFactor>[];
-  readonly several: boolean;
-}
-
-function Models({ models, several }: ModelsProps) {
-  const { t } = useFrame();
-  const nameOf = ({ model, tier, group }: ModelFactor) =>
-    [model, tier, group].filter((name) => name !== null).join(", ");
-  const columns: Column<Of<ModelFactor>>[] = [
-    column(t("word.model"), nameOf),
-    ...(several ? [gatewayColumn(t)] : []),
+  const modelColumns: readonly Column<Of<ModelFactor>>[] = [
+    column(t("word.model"), modelName),
+    column(t("word.gateway"), ({ gateway }) => gateway),
     numberColumn(t("bill.requests"), ({ requests }) => exact(requests)),
     numberColumn(t("bill.factor"), (model) => <Price model={model} />),
     numberColumn(t("mirror.fact.multiplier"), (model) => <Multiplier model={model} />),
   ];
   return (
-    <>
-      <h3 class="body">{t("bill.models")}</h3>
+    <Panel name="bill-money" title={t("bill.money")}>
       <Table
-        caption={t("bill.models")}
-        rows={models}
-        keyOf={(model) => `${model.gateway} ${nameOf(model)}`}
-        columns={columns}
+        caption={t("bill.money.tools")}
+        rows={tools}
+        keyOf={({ gateway, tool }) => `${gateway} ${tool}`}
+        columns={toolColumns}
+        empty={t("bill.money.empty")}
       />
+      {models.length === 0 ? null : (
+        <>
+          <h3 class="body">{t("bill.models")}</h3>
+          <Table
+            caption={t("bill.models")}
+            rows={models}
+            keyOf={(model) => `${model.gateway} ${modelName(model)}`}
+            columns={modelColumns}
+          />
+        </>
+      )}
       {models.some((model) => isOtherPrice(model.factor) || kindPrices(model).length > 0) ? (
         <p class="body muted small">
           <Text id="bill.price.next" />
         </p>
       ) : null}
-    </>
+    </Panel>
   );
+}
+
+/** Both amounts; null: one is not known, or not of all requests. */
+function amountsOf(tool: ToolMoney): { readonly ours: number; readonly theirs: number } | null {
+  const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
+  const isKnown = ours !== null && theirs !== null && tool.ours_unknown + tool.theirs_unknown === 0;
+  return isKnown ? { ours, theirs } : null;
+}
+
+function differenceOf(tool: ToolMoney): string {
+  const amounts = amountsOf(tool);
+  if (amounts === null) return costInWords(null);
+  const difference = amounts.theirs - amounts.ours;
+  return difference > 0 ? `+${dollars(difference)}` : dollars(difference);
+}
+
+function factorOf(tool: ToolMoney): string {
+  const { ours, theirs } = amountsOf(tool) ?? { ours: 0, theirs: 0 };
+  return ours === 0 ? "–" : factorInWords(theirs / ours);
+}
+
+function modelName({ model, tier, group }: ModelFactor): string {
+  return [model, tier, group].filter((name) => name !== null).join(", ");
 }
 
 const KIND_NAMES = {
@@ -109,32 +96,21 @@ const KIND_NAMES = {
 } as const;
 
 /** The operator's own price is no fault, but a word is due. */
-function Price({ model: whole }: { readonly model: ModelFactor }) {
+function Price({ model }: { readonly model: ModelFactor }) {
   const { t } = useFrame();
-  const { factor, explanation } = whole;
-  const left = explanation?.unexplained_microdollars ?? 0;
-  const kinds = kindPrices(whole).map(([kind, one]) => `${t(KIND_NAMES[kind])} ${factorInWords(one)}`);
-  const whyKinds = t("bill.price.kinds", { n: explanation?.explained ?? 0 });
+  const { factors, unexplained_microdollars: left = 0 } = model.explanation ?? {};
+  const factor = Object.values(factors ?? {})[0] ?? model.factor;
+  const kinds = kindPrices(model).map(([kind, one]) => `${t(KIND_NAMES[kind])} ${factorInWords(one)}`);
+  if (kinds.length === 0 && isOtherPrice(factor)) kinds.push(factorInWords(factor));
+  const same = t(factor === null ? "bill.price.unknown" : "bill.price.same");
   return (
     <>
-      {kinds.length === 0 ? (
-        <OnePrice factor={Object.values(explanation?.factors ?? {})[0] ?? factor} />
-      ) : (
-        <strong title={whyKinds}>≠ {kinds.join(t("frame.comma"))}</strong>
-      )}
+      {kinds.length === 0 ? <span class="muted">{same}</span> : <strong>≠ {joined(kinds, t)}</strong>}
       {left === 0 ? null : (
         <span class="muted"> {t("bill.price.unexplained", { money: dollars(left) })}</span>
       )}
     </>
   );
-}
-
-function OnePrice({ factor }: { readonly factor: number | null }) {
-  const { t } = useFrame();
-  if (factor === null) return <span class="muted">{t("bill.price.unknown")}</span>;
-  if (!isOtherPrice(factor)) return <span class="muted">{t("bill.price.same")}</span>;
-  const words = factorInWords(factor);
-  return <strong title={t("bill.price.other", { factor: words })}>≠ {words}</strong>;
 }
 
 function Multiplier({ model: { multiplier, multiplier_here: here } }: { readonly model: ModelFactor }) {
@@ -192,62 +168,44 @@ export function MonthPanel({ month, onMonth }: MonthProps) {
 function Bill({ bill }: { readonly bill: MonthBill }) {
   const { t, clock } = useFrame();
   const { total, tools, models, since, until } = bill;
-  const isRunning = until > clock();
-  const keyOf = ({ name }: UsageRow) => JSON.stringify(name);
+  const table = (name: "word.tool" | "word.model", caption: string, rows: readonly UsageRow[]) => {
+    const columns: readonly Column<UsageRow>[] = [
+      column(t(name), ({ name }) => name ?? t("frame.unknown")),
+      numberColumn(t("limit.requests"), ({ requests }) => exact(requests)),
+      numberColumn(t("limit.tokens"), ({ tokens }) => short(tokens)),
+      numberColumn(t("mirror.ours"), costOfSums),
+      numberColumn(t("usage.sum.billed"), ({ billed_microdollars: billed }) => orDash(billed, dollars)),
+    ];
+    return (
+      <Table caption={caption} rows={rows} keyOf={({ name }) => JSON.stringify(name)} columns={columns} />
+    );
+  };
   return (
     <>
       <div class="body stack">
         <p>
           {t("bill.month.ours", { n: exact(total.requests), cost: costOfSums(total) })}{" "}
-          {isRunning ? t("bill.month.runs", { day: dayName(since) }) : null}
+          {until > clock() ? t("bill.month.runs", { day: dayName(since) }) : null}
         </p>
-        {consolesInWords(bill, t).map((words) => (
-          <p key={words}>{words}</p>
+        {bill.consoles.map((one) => (
+          <p key={one.gateway}>{consoleInWords(one, t)}</p>
         ))}
       </div>
-      {total.requests === 0 ? null : (
-        <>
-          <Table
-            caption={t("bill.money.tools")}
-            columns={columnsOf("word.tool", t)}
-            rows={tools}
-            keyOf={keyOf}
-          />
-          <Table
-            caption={t("bill.month.models")}
-            columns={columnsOf("word.model", t)}
-            rows={models}
-            keyOf={keyOf}
-          />
-        </>
-      )}
+      {total.requests === 0 ? null : table("word.tool", t("bill.money.tools"), tools)}
+      {total.requests === 0 ? null : table("word.model", t("bill.month.models"), models)}
     </>
   );
 }
 
-/** What each console charged for its rows of this month, and how much of that for foreign ones. */
-function consolesInWords({ consoles }: MonthBill, t: Translate): string[] {
-  return consoles.map((one) => {
-    const foreign = one.foreign_certain + one.foreign_suspected;
-    const n = one.matched + one.differs + one.pending + foreign + one.other;
-    const billed = dollars(one.billed_microdollars);
-    const charged = t("bill.month.console", { gateway: one.gateway, n: exact(n), billed });
-    if (foreign === 0) return charged;
-    const money = dollars(one.foreign_microdollars);
-    return `${charged} ${t("bill.month.foreign", { n: exact(foreign), money })}`;
-  });
-}
-
-function columnsOf(first: "word.tool" | "word.model", t: Translate): Column<UsageRow>[] {
-  return [
-    column(t(first), ({ name }) => name ?? t("frame.unknown")),
-    numberColumn(t("limit.requests"), ({ requests }) => exact(requests)),
-    numberColumn(t("limit.tokens"), ({ tokens }) => short(tokens)),
-    numberColumn(t("mirror.ours"), costOfSums),
-    numberColumn(t("usage.table.billed"), ({ billed_microdollars: billed }) =>
-      billed === null ? "–" : dollars(billed),
-    ),
-  ];
+/** What a console charged for its rows of this month, and how much of that for foreign ones. */
+function consoleInWords(one: MonthBill["consoles"][number], t: Translate): string {
+  const foreign = one.foreign_certain + one.foreign_suspected;
+  const n = one.matched + one.differs + one.pending + foreign + one.other;
+  const billed = dollars(one.billed_microdollars);
+  const charged = t("bill.month.console", { gateway: one.gateway, n: exact(n), billed });
+  if (foreign === 0) return charged;
+  const money = dollars(one.foreign_microdollars);
+  return `${charged} ${t("bill.month.foreign", { n: exact(foreign), money })}`;
 }
 
 function lastMonths(now: number): string[] {

@@ -19,31 +19,33 @@ export function standingOf(report: MirrorReport): Standing {
   return doubts > 0 || report.why !== null || report.unseen_machines.length > 0 ? "look" : "fine";
 }
 
+/** What all consoles come to. */
 interface Bill {
-  /** Rows of the consoles that belong to requests of ours, of all whose key is held here. */
-  readonly rows: { readonly ours: number; readonly total: number };
-  /** Of the tools that both sides know amounts of, in micro-dollars. */
+  /** Rows that belong to requests of ours, of all whose key is held here. */
   readonly ours: number;
-  readonly theirs: number;
-  /** There is such a tool. */
-  readonly isKnown: boolean;
+  readonly total: number;
+  /** By their log and by ours, in micro-dollars, of the tools that both sides know amounts of; null: there is none. */
+  readonly amounts: { readonly billed: number; readonly expected: number } | null;
 }
 
 export function billOf(reports: readonly MirrorReport[]): Bill {
-  const sum = (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0);
-  // Without its other side an amount says nothing about the difference.
-  const money = reports
+  const known = reports
     .flatMap(({ tools }) => tools)
-    .filter(({ ours_microdollars: ours, theirs_microdollars: theirs }) => ours !== null && theirs !== null);
-  return {
-    rows: {
-      ours: sum(
-        reports.map(({ rows }) => rows.by_id + rows.by_pair + rows.by_sum + rows.presumed + rows.differs),
-      ),
-      total: sum(reports.map(({ rows }) => rows.total)),
-    },
-    ours: sum(money.map((tool) => tool.ours_microdollars ?? 0)),
-    theirs: sum(money.map((tool) => tool.theirs_microdollars ?? 0)),
-    isKnown: money.length > 0,
+    .flatMap(({ ours_microdollars: expected, theirs_microdollars: billed }) =>
+      // Without its other side an amount says nothing about the difference.
+      expected === null || billed === null ? [] : { expected, billed },
+    );
+  const amounts = {
+    billed: sum(known, ({ billed }) => billed),
+    expected: sum(known, ({ expected }) => expected),
   };
+  return {
+    ours: sum(reports, ({ rows }) => rows.by_id + rows.by_pair + rows.by_sum + rows.presumed + rows.differs),
+    total: sum(reports, ({ rows }) => rows.total),
+    amounts: known.length === 0 ? null : amounts,
+  };
+}
+
+function sum<Each>(all: readonly Each[], numberOf: (each: Each) => number): number {
+  return all.reduce((total, each) => total + numberOf(each), 0);
 }

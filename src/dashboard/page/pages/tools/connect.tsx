@@ -77,15 +77,10 @@ interface SettingsProps {
 function Settings({ tool, client, isWritable, shell, target }: SettingsProps) {
   const { t } = useFrame();
   const { baseUrl, token, model } = fieldsFor(client, target);
-  const copied = (name: string, value: string): Pair => [
-    name,
-    <>
-      <code>{value}</code> <Copy text={value} what={name} />
-    </>,
-  ];
-  const fields = [copied(client.baseUrlField, baseUrl)];
-  if (client.id !== "url-only") fields.push(copied(client.tokenField, token));
-  if (client.modelField !== null && model !== null) fields.push(copied(client.modelField, model));
+  const fields: Pair[] = [[client.baseUrlField, <Command text={baseUrl} />]];
+  if (client.id !== "url-only") fields.push([client.tokenField, <Command text={token} />]);
+  if (client.modelField !== null && model !== null)
+    fields.push([client.modelField, <Command text={model} />]);
   // Of what is written for each shell, only what is for this one.
   const snippets = settingsFor(client, target).filter(
     ({ kind, format }) => kind !== "env" || format === shell,

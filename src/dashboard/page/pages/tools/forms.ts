@@ -1,4 +1,3 @@
-import type { SessionStatus } from "../../../../control/session-status.ts";
 import type { LimitStatus } from "../../../../control/tool-status.ts";
 import { advice } from "../../../../core/advice.ts";
 import type { Kind } from "../../../../limits/counters.ts";
@@ -18,7 +17,7 @@ import type { Translate } from "../../messages/messages.ts";
 /* What is asked before an action of the tools' pages is planned. */
 
 /** With an example of what can be typed. Empty: it has none of its own. */
-export const SETTINGS = {
+const SETTINGS = {
   "limits.spend": "5/day,60/month",
   "limits.requests": "60/minute",
   "limits.tokens": "400k/minute",
@@ -33,8 +32,7 @@ export const SETTINGS = {
   model: "gpt-5.1",
 } as const;
 
-export type SettingName = keyof typeof SETTINGS;
-export const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
+const SETTING_NAMES = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[];
 
 /** Changes what was changed in the form, and nothing else. */
 export function settingsForm(
@@ -71,53 +69,47 @@ function groupChoices(groups: ToolsAnswer["groups"], gateway: string, t: Transla
 
 /** The limits that can be given more of. */
 export function liftable(limits: readonly Pick<LimitStatus, "limit">[]): Kind[] {
-  const kinds = limits
-    .map(({ limit }) => limit)
-    .filter((limit) => limit !== "concurrent" && limit !== "quota");
+  const kinds = limits.flatMap(({ limit }) => (limit === "concurrent" || limit === "quota" ? [] : limit));
   return [...new Set(kinds)];
 }
 
-export function giveForm({ name, limits }: Pick<ToolSettings, "name" | "limits">, t: Translate): ActionForm {
-  const asked = (kind: Kind) => limits.find(({ limit }) => limit === kind)?.lift ?? null;
-  return {
-    title: t("form.give", { tool: name }),
-    fields: (typed) => amountFields(liftable(limits), asked, typed, t),
-    actionFor: (values) => ({ kind: "give", tool: name, ...amountOf(values) }),
-  };
+interface Liftable extends Pick<LimitStatus, "limit"> {
+  /** What the last refused request needed. */
+  readonly lift?: number | null;
 }
 
-export function giveSessionForm({ tool, session, limits }: SessionStatus, t: Translate): ActionForm {
-  return {
-    title: t("form.give-session", { tool, session }),
-    fields: (typed) => amountFields(liftable(limits), () => null, typed, t),
-    actionFor: (values) => ({ kind: "give-session", tool, session, ...amountOf(values) }),
-  };
-}
-
-/** @param asked what the last refused request needed */
-function amountFields(
-  kinds: readonly Kind[],
-  asked: (kind: Kind) => number | null,
-  typed: Values,
+/** How much more of which limit, once. @param session null: of the tool itself */
+export function giveForm(
+  tool: string,
+  session: string | null,
+  limits: readonly Liftable[],
   t: Translate,
-): Field[] {
-  const kind = kinds.find((each) => each === typed.limit) ?? kinds[0] ?? "spend";
-  const needed = asked(kind);
-  return [
-    { name: "limit", label: t("form.limit"), choices: kinds.map((each) => [each, t(`limit.${each}`)]) },
-    {
-      name: "amount",
-      label: t(kind === "spend" ? "form.dollars" : "form.amount"),
-      hint: t("form.such-as", { example: kind === "spend" ? "2.50" : kind === "tokens" ? "400k" : "60" }),
-      initial: needed === null ? "" : amountToType(kind, needed),
-      check: (text) => (readAmount(kind, text) === null ? t(`form.wrong.${kind}`) : null),
+): ActionForm {
+  const kinds = liftable(limits);
+  const kindOf = ({ limit }: Values) => kinds.find((each) => each === limit) ?? kinds[0] ?? "spend";
+  return {
+    title: session === null ? t("form.give", { tool }) : t("form.give-session", { tool, session }),
+    fields(typed) {
+      const kind = kindOf(typed);
+      const needed = limits.find(({ limit }) => limit === kind)?.lift ?? null;
+      return [
+        { name: "limit", label: t("form.limit"), choices: kinds.map((each) => [each, t(`limit.${each}`)]) },
+        {
+          name: "amount",
+          label: t(kind === "spend" ? "form.dollars" : "form.amount"),
+          hint: t("form.such-as", { example: kind === "spend" ? "2.50" : kind === "tokens" ? "400k" : "60" }),
+          initial: needed === null ? "" : amountToType(kind, needed),
+          check: (text) => (readAmount(kind, text) === null ? t(`form.wrong.${kind}`) : null),
+        },
+      ];
     },
-  ];
-}
-
-function amountOf({ limit, amount = "" }: Values): { limit: Kind; amount: number } {
-  const kind = limit === "requests" || limit === "tokens" ? limit : "spend";
-  return { limit: kind, amount: readAmount(kind, amount) ?? 0 };
+    actionFor(values) {
+      const limit = kindOf(values);
+      const amount = readAmount(limit, values.amount ?? "") ?? 0;
+      if (session === null) return { kind: "give", tool, limit, amount };
+      return { kind: "give-session", tool, session, limit, amount };
+    },
+  };
 }
 
 export function tokenForm(tool: string, t: Translate): ActionForm {

@@ -1,54 +1,57 @@
-import { useEffect, useRef } from "preact/hooks";
 import { costInWords, dayName, dollars, exact } from "../../../../core/units.ts";
-import { consoleFigures } from "../../../../limits/format.ts";
-import type { ToolConsoleFacts } from "../../../../mirror/report/shape.ts";
-import type { ModelPair } from "../../../../proxy/other-models.ts";
-import type { DaySums, ToolAnswer, ToolSession, ToolSettings, ToolsAnswer, ToolToken } from "../../../api.ts";
+import type { ModelPair, OtherModelStatus } from "../../../../proxy/other-models.ts";
+import type { DaySums, Now, ToolAnswer, ToolSettings, ToolsAnswer, ToolToken } from "../../../api.ts";
 import { Answered, useAnswer } from "../../answer.tsx";
 import { ActionButton } from "../../components/action-dialog.tsx";
 import { factorInWords } from "../../components/compared.ts";
-import { FullestLimit, Gauges } from "../../components/gauge.tsx";
+import { Gauges } from "../../components/gauge.tsx";
 import { Fold, type Pair, Pairs, Panel, State } from "../../components/panel.tsx";
 import { type Column, column, numberColumn, TablePanel } from "../../components/table.tsx";
 import { Ago, NextStep } from "../../components/text.tsx";
-import { agoInWords } from "../../format.ts";
+import { agoInWords, joined } from "../../format.ts";
 import { useFrame, useTime } from "../../frame.tsx";
-import { usedInWords } from "../../limits.ts";
+import { groupInWords, quotaInWords, windowsInWords } from "../../limits.ts";
 import type { Translate } from "../../messages/messages.ts";
 import { hrefOf } from "../../route.ts";
 import { toolProblem } from "../../sentences.ts";
+import { Sessions } from "../sessions.tsx";
 import { Connect } from "./connect.tsx";
-import {
-  giveForm,
-  giveSessionForm,
-  liftable,
-  SETTING_NAMES,
-  type SettingName,
-  settingsForm,
-  tokenForm,
-} from "./forms.ts";
+import { giveForm, liftable, settingsForm, tokenForm } from "./forms.ts";
 
-interface ToolViewProps {
-  readonly tool: ToolSettings;
-  readonly answer: ToolsAnswer;
+/** A tool as it is now. */
+export interface ShownTool extends ToolSettings {
   /** null: it sent nothing today. */
   readonly today: DaySums | null;
 }
 
+export function costOfDay({ cost_microdollars: cost, unknown_cost: unknown }: DaySums): string {
+  return costInWords(cost, unknown);
+}
+
+/** main / coding */
+export function gatewayAndGroup({ gateway, group }: ToolSettings): string {
+  return group === null ? gateway : `${gateway} / ${group}`;
+}
+
+/** 2 of 3 */
+export function othersOf(models: OtherModelStatus | null | undefined, t: Translate): string {
+  return models == null ? "–" : t("limit.of", { used: exact(models.other), most: exact(models.answered) });
+}
+
+interface ToolViewProps {
+  readonly tool: ShownTool;
+  readonly answer: ToolsAnswer;
+  readonly running: Now["running"];
+}
+
 /** Everything about one tool, and what can be changed of it. */
-export function ToolView({ tool, answer, today }: ToolViewProps) {
+export function ToolView({ tool, answer, running }: ToolViewProps) {
   const { t } = useFrame();
-  const { name, running, last_use: used } = tool;
+  const { name, today } = tool;
   const { text: why, next } = toolProblem(tool, useTime(), t);
   const requests = today?.requests ?? 0;
-  const cost = costInWords(today?.cost_microdollars ?? 0, today?.unknown_cost);
-  const asked = useAnswer(`/api/tools/${encodeURIComponent(name)}`, { on: `${running} ${used} ${requests}` });
-  const heading = useRef<HTMLHeadingElement>(null);
-  // Keyboard and screen reader begin here, and not where the list was.
-  useEffect(() => {
-    heading.current?.focus({ preventScroll: true });
-    scrollTo(0, 0);
-  }, []);
+  const on = `${tool.running} ${tool.last_use} ${requests}`;
+  const asked = useAnswer(`/api/tools/${encodeURIComponent(name)}`, { on });
   return (
     <>
       <div class="stack">
@@ -56,12 +59,10 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
           <a href={hrefOf("tools")}>{t("tools.all")}</a>
         </p>
         <div class="row">
-          <h1 ref={heading} tabIndex={-1}>
-            {name}
-          </h1>
+          <h1>{name}</h1>
           <ToolState tool={tool} />
           <a href={hrefOf("usage", new URLSearchParams({ tool: name }))}>
-            {t("tools.usage", { n: requests, cost })}
+            {t("tools.usage", { n: requests, cost: today === null ? dollars(0) : costOfDay(today) })}
           </a>
         </div>
         {why === null ? null : <p class="small">{why}</p>}
@@ -76,15 +77,17 @@ export function ToolView({ tool, answer, today }: ToolViewProps) {
               <Key tool={tool} />
               <Tokens tool={name} isFixed={answer.sandbox} tokens={details.tokens} />
             </div>
-            <Sessions sessions={details.sessions} />
+            <Sessions
+              title={t("tools.sessions")}
+              empty={t("tools.sessions.none")}
+              sessions={details.sessions}
+              running={running}
+              hasTools={false}
+            />
             <OtherModels tool={tool} />
-            {answer.sandbox ? null : <Settings settings={details.settings} />}
           </>
         )}
       </Answered>
-      <Fold name="panel fold" title={<h2>{t("tools.models")}</h2>}>
-        {() => <Models tool={name} />}
-      </Fold>
       <Fold name="panel fold" title={<h2>{t("use.title")}</h2>}>
         {() => <Connect tool={tool} answer={answer} />}
       </Fold>
@@ -127,12 +130,12 @@ export function ToolState({ tool }: { readonly tool: ToolSettings }) {
   const notes = [
     watch_only ? t("tools.watch-only") : null,
     running > 0 ? t("tools.running", { n: running }) : null,
-    waiting > 0 ? t("tools.waiting", { n: waiting }) : null,
+    waiting > 0 ? t("overview.waiting", { n: waiting }) : null,
   ];
   return (
     <>
       <State state={state}>{t(`state.${state}`)}</State>
-      <span class="small"> {notes.filter((note) => note !== null).join(t("frame.comma"))}</span>
+      <span class="small"> {joined(notes, t)}</span>
     </>
   );
 }
@@ -148,7 +151,7 @@ function Limits({ tool }: { readonly tool: ToolSettings }) {
       aside={
         <>
           {liftable(limits).length === 0 ? null : (
-            <ActionButton action={giveForm(tool, t)}>{t("tools.give")}</ActionButton>
+            <ActionButton action={giveForm(name, null, limits, t)}>{t("tools.give")}</ActionButton>
           )}
           {limits.some(({ extra }) => extra > 0) ? (
             <ActionButton action={{ kind: "take-back", tool: name }}>{t("tools.take-back")}</ActionButton>
@@ -171,13 +174,7 @@ function Limits({ tool }: { readonly tool: ToolSettings }) {
 function Key({ tool }: { readonly tool: ToolSettings }) {
   const { t } = useFrame();
   const time = useTime();
-  const { key, source, gateway, group, console } = tool;
-  const facts: Pair[] = [
-    [t("word.gateway"), group === null ? gateway : `${gateway} / ${group}`],
-    // The fingerprint already describes the key itself.
-    [t("tools.source"), source.replace(` (${key})`, "")],
-    ...(console === null ? [] : consoleFacts(console, time, t)),
-  ];
+  const { key, source } = tool;
   return (
     <Panel
       name="tool-key"
@@ -185,45 +182,34 @@ function Key({ tool }: { readonly tool: ToolSettings }) {
       aside={key === null ? t("word.none") : <code>{key}</code>}
     >
       <div class="body">
-        <Pairs pairs={facts} />
+        <Pairs
+          pairs={[
+            [t("word.gateway"), gatewayAndGroup(tool)],
+            // The fingerprint already describes the key itself.
+            [t("tools.source"), source.replace(` (${key})`, "")],
+            ...consoleFacts(tool, time, t),
+          ]}
+        />
       </div>
     </Panel>
   );
 }
 
-function consoleFacts(facts: ToolConsoleFacts, now: number, t: Translate): Pair[] {
-  const { state, created_at: created, expires_at: expires, balance, as_of: asOf } = facts;
+function consoleFacts({ console }: ToolSettings, now: number, t: Translate): Pair[] {
+  if (console === null) return [];
+  const { state, created_at: created, expires_at: expires, balance, multiplier_here: here } = console;
+  const age = created === null ? [] : [dayName(created), agoInWords(created, now, t)];
+  const ours = here === null ? null : t("bill.multiplier.here", { factor: factorInWords(here) });
   return [
     [t("tools.console.state"), t(`bill.keys.state.${state}`)],
-    [
-      t("word.created"),
-      created === null ? null : `${dayName(created)}${t("frame.comma")}${agoInWords(created, now, t)}`,
-    ],
+    [t("word.created"), joined(age, t)],
     [t("word.expires"), expires === null ? null : dayName(expires)],
-    [t("tools.console.used"), quotaInWords(facts, t)],
-    ...facts.windows.map(
-      ({ window, used, most }): Pair => [window, usedInWords(consoleFigures(used, most), t)],
-    ),
-    [t("tools.console.group"), groupInWords(facts, t)],
+    [t("tools.console.used"), quotaInWords(console, t)],
+    [t("bill.keys.windows"), windowsInWords(console, t)],
+    [t("tools.console.group"), joined([groupInWords(console), ours], t)],
     [t("tools.console.balance"), balance === null ? null : dollars(balance)],
-    [t("word.as-of"), agoInWords(asOf, now, t)],
+    [t("word.as-of"), agoInWords(console.as_of, now, t)],
   ];
-}
-
-function quotaInWords({ quota, quota_used: used }: ToolConsoleFacts, t: Translate): string | null {
-  if (quota !== null) return usedInWords(consoleFigures(used, quota), t);
-  return used === null || used === 0 ? null : dollars(used);
-}
-
-function groupInWords(
-  { group, multiplier, multiplier_here: here }: ToolConsoleFacts,
-  t: Translate,
-): string | null {
-  if (group === null) return null;
-  const named = multiplier === null ? group : `${group} ${factorInWords(multiplier)}`;
-  return here === null
-    ? named
-    : `${named}${t("frame.comma")}${t("tools.console.here", { multiplier: here })}`;
 }
 
 interface TokensProps {
@@ -260,58 +246,9 @@ function Tokens({ tool, isFixed, tokens }: TokensProps) {
   );
 }
 
-function Sessions({ sessions }: Pick<ToolAnswer, "sessions">) {
-  const { t } = useFrame();
-  const activity = ({ running, stopped, last_at: at }: ToolSession) => {
-    if (stopped) return <span class="tag">{t("tools.stopped")}</span>;
-    if (running > 0) return t("tools.running", { n: running });
-    return at === null ? "–" : <Ago at={at} />;
-  };
-  const columns: readonly Column<ToolSession>[] = [
-    column(t("usage.by.session"), ({ session }) => <code>{session}</code>),
-    column(t("word.project"), ({ project }) => project ?? "–"),
-    column(t("word.state"), activity),
-    numberColumn(t("limit.requests"), ({ requests }) => (requests === null ? "–" : exact(requests))),
-    numberColumn(t("word.cost"), ({ cost_microdollars: cost, unknown_cost: unknown }) =>
-      cost === null ? "–" : costInWords(cost, unknown),
-    ),
-    column(t("tools.limits"), ({ limits }) => <FullestLimit limits={limits} none="–" />),
-    column(t("tools.actions"), (session) => <SessionActions session={session} />),
-  ];
-  return (
-    <TablePanel
-      name="tool-sessions one-line"
-      title={t("tools.sessions")}
-      rows={sessions}
-      keyOf={({ session }) => session}
-      empty={t("tools.sessions.none")}
-      columns={columns}
-    />
-  );
-}
-
-function SessionActions({ session: whole }: { readonly session: ToolSession }) {
-  const { t } = useFrame();
-  const { tool, session, stopped, limits } = whole;
-  const kind = stopped ? "allow-session" : "stop-session";
-  return (
-    <div class="row">
-      <ActionButton action={{ kind, tool, session }} what={session}>
-        {t(stopped ? "tools.allow" : "word.stop")}
-      </ActionButton>
-      {limits.length === 0 ? null : (
-        <ActionButton action={giveSessionForm(whole, t)} what={session}>
-          {t("tools.give")}
-        </ActionButton>
-      )}
-    </div>
-  );
-}
-
 function OtherModels({ tool: { models_answered: models } }: { readonly tool: ToolSettings }) {
   const { t } = useFrame();
   if (!models || models.other === 0) return null;
-  const share = t("limit.of", { used: exact(models.other), most: exact(models.answered) });
   const columns: readonly Column<ModelPair>[] = [
     column(t("tools.model.asked"), ({ asked }) => asked),
     column(t("tools.model.answered"), ({ answered }) => answered),
@@ -321,64 +258,10 @@ function OtherModels({ tool: { models_answered: models } }: { readonly tool: Too
     <TablePanel
       name="tool-models"
       title={t("tools.other-models")}
-      aside={<span class="muted">{share}</span>}
+      aside={<span class="muted">{othersOf(models, t)}</span>}
       rows={models.pairs}
       keyOf={({ asked, answered }) => JSON.stringify([asked, answered])}
       columns={columns}
     />
-  );
-}
-
-/** Each setting and where its value comes from. */
-function Settings({ settings }: Pick<ToolAnswer, "settings">) {
-  const { t } = useFrame();
-  const valueOfSetting = (name: string) =>
-    settings[name] === null ? t("tools.map") : (settings[name] ?? "–");
-  const columns: readonly Column<SettingName>[] = [
-    column(t("tools.setting"), (name) => t(`setting.${name}`)),
-    column(t("use.value"), valueOfSetting),
-    column(t("tools.from"), (name) =>
-      settings[name] === undefined ? t("tools.from.default") : <code>config.yaml</code>,
-    ),
-  ];
-  return (
-    <TablePanel
-      name="tool-settings"
-      title={t("tools.settings")}
-      rows={SETTING_NAMES}
-      keyOf={(name) => name}
-      columns={columns}
-    />
-  );
-}
-
-/** The models that the gateway lists for the tool's key. */
-function Models({ tool }: { readonly tool: string }) {
-  const { t } = useFrame();
-  const asked = useAnswer("/api/models", { query: new URLSearchParams({ tool }) });
-  return (
-    <Answered asked={asked} waiting={t("tools.models.asking")}>
-      {({ models: listed }) => {
-        const problem = listed?.problem ?? null;
-        const models = listed?.models ?? [];
-        if (problem !== null)
-          return (
-            <div class="body">
-              <p>{problem.why}</p>
-              <NextStep text={problem.next} />
-            </div>
-          );
-        if (models.length === 0) return <p class="empty">{t("tools.models.none")}</p>;
-        return (
-          <ul class="body grid">
-            {models.map(({ id, in_group: isAllowed }) => (
-              <li key={id} class={isAllowed ? undefined : "muted"}>
-                <code>{id}</code> {isAllowed ? null : t("tools.models.not-in-group")}
-              </li>
-            ))}
-          </ul>
-        );
-      }}
-    </Answered>
   );
 }

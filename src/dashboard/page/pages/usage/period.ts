@@ -7,51 +7,64 @@ export interface Span {
   readonly until: number;
 }
 
-/** What a person chooses. Days are named as on the wall calendar, so that a link means the same days tomorrow. */
-export type Period =
-  | { readonly kind: "today" | "7d" | "30d" | "month" }
-  | { readonly kind: "custom"; readonly from: string; readonly to: string };
-
 export const PRESETS = ["today", "7d", "30d", "month"] as const;
+/** What a person chooses. Days are named as on the wall calendar, so that a link means the same days tomorrow. */
+export type Period = (typeof PRESETS)[number] | `${string}..${string}`;
+
 export const BINS: readonly Bin[] = ["hour", "day", "month"];
 
 /** More bars than this are too thin to distinguish. */
 const MAX_BINS = 800;
 const LENGTH_MS: Readonly<Record<Bin, number>> = { hour: HOUR_MS, day: DAY_MS, month: 28 * DAY_MS };
 
+/** Of the address; what cannot be read is the last seven days. */
+export function readPeriod(text: string | null): Period {
+  const preset = PRESETS.find((each) => each === text);
+  if (preset !== undefined) return preset;
+  const [from = "", to = "", ...more] = (text ?? "").split("..");
+  if (more.length > 0 || !isDate(from) || !isDate(to)) return "7d";
+  return from <= to ? `${from}..${to}` : `${to}..${from}`;
+}
+
 /**
  * Where a period begins and ends by this machine's calendar. The current day or month belongs to it as a whole, so that
  * bars do not jump as time goes on.
  */
 export function spanOf(period: Period, now: number): Span {
-  if (period.kind === "custom") return { since: midnight(period.from), until: nextDay(midnight(period.to)) };
-  if (period.kind !== "month") return daysUntil(now, DAYS[period.kind]);
-  const today = new Date(now);
-  const begin = (month: number) => new Date(today.getFullYear(), month, 1).getTime();
-  return { since: begin(today.getMonth()), until: begin(today.getMonth() + 1) };
+  const today = dayName(now);
+  if (period === "month") {
+    const since = midnight(`${today.slice(0, "2026-11".length)}-01`);
+    return { since, until: movedByMonths(since, 1) };
+  }
+  const days = DAYS.get(period);
+  const [from = "", to = ""] = days === undefined ? period.split("..") : [dayAfter(today, 1 - days), today];
+  return { since: midnight(from), until: midnight(dayAfter(to, 1)) };
 }
 
-const DAYS = { today: 1, "7d": 7, "30d": 30 } as const;
-
-function daysUntil(now: number, days: number): Span {
-  const until = nextDay(midnight(dayName(now)));
-  return { since: moved(until, -days), until };
-}
+const DAYS: ReadonlyMap<Period, number> = new Map([
+  ["today", 1],
+  ["7d", 7],
+  ["30d", 30],
+]);
 
 /** Where the clocks skip midnight, Date gives the first moment there is. */
 function midnight(name: string): number {
   return new Date(`${name}T00:00`).getTime();
 }
 
-function nextDay(at: number): number {
-  return midnight(dayName(moved(at, 1)));
+function dayAfter(name: string, days: number): string {
+  return dayName(moved(midnight(name), days));
 }
 
 /** The same time of another day, also if the clocks change in between. */
 function moved(at: number, days: number): number {
   const date = new Date(at);
-  date.setDate(date.getDate() + days);
-  return date.getTime();
+  return date.setDate(date.getDate() + days);
+}
+
+function movedByMonths(at: number, months: number): number {
+  const date = new Date(at);
+  return date.setMonth(date.getMonth() + months);
 }
 
 /** A day of the calendar, which 2026-02-30 is not. */
@@ -67,17 +80,6 @@ export function datesOf({ since, until }: Span): { readonly from: string; readon
   return { from: dayName(since), to: dayName(until - 1) };
 }
 
-/** The same number of days before or after. */
-export function shifted(span: Span, direction: -1 | 1): Period {
-  const days = daysIn(span) * direction;
-  const { from, to } = datesOf(span);
-  return {
-    kind: "custom",
-    from: dayName(moved(midnight(from), days)),
-    to: dayName(moved(midnight(to), days)),
-  };
-}
-
 /** Days at a change of the clocks are an hour shorter or longer. */
 function daysIn({ since, until }: Span): number {
   return Math.round((until - since) / DAY_MS);
@@ -90,14 +92,12 @@ function daysIn({ since, until }: Span): number {
 export function spanBefore(period: Period, span: Span, now: number): Span | null {
   const passed = Math.min(span.until, Math.floor(now / QUARTER_MS) * QUARTER_MS);
   if (passed <= span.since) return null;
-  if (period.kind !== "month") {
-    const days = -daysIn(span);
-    return { since: moved(span.since, days), until: moved(passed, days) };
+  if (period === "month") {
+    const since = movedByMonths(span.since, -1);
+    return { since, until: Math.min(span.since, since + passed - span.since) };
   }
-  const first = new Date(span.since);
-  first.setMonth(first.getMonth() - 1);
-  const since = first.getTime();
-  return { since, until: Math.min(span.since, since + passed - span.since) };
+  const days = -daysIn(span);
+  return { since: moved(span.since, days), until: moved(passed, days) };
 }
 
 /** The bins that a span of this length can be cut into without being too many, or only one. */

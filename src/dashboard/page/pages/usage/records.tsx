@@ -4,19 +4,19 @@ import { short } from "../../../../usage/reports/format.ts";
 import type { RecordAnswer, RecordsPage, ShownRecord } from "../../../api.ts";
 import { Answered, useAnswer } from "../../answer.tsx";
 import { nameInWords } from "../../components/chart-layers.ts";
-import { factorInWords, verdictInWords } from "../../components/compared.ts";
+import { factorInWords, verdictInWords, wholeInput } from "../../components/compared.ts";
 import { Dialog } from "../../components/dialog.tsx";
 import { FactsTable } from "../../components/facts-table.tsx";
 import { type Pair, Pairs, Panel } from "../../components/panel.tsx";
 import { type Column, column, numberColumn, Table } from "../../components/table.tsx";
 import { RefusalText } from "../../components/text.tsx";
-import { clockInWords, dayOfYear, momentInWords } from "../../format.ts";
+import { clockInWords, dayOfYear, joined, momentInWords, orDash } from "../../format.ts";
 import { useFrame, useProblem } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
 import { causeMessage } from "../../refusals.ts";
 import { reasonInWords } from "../../sentences.ts";
 import { datesOf, type Span } from "./period.ts";
-import { changed, hrefTo, selectionQuery, type View, withFilter } from "./view.ts";
+import { type Change, hrefTo, selectionQuery, type View } from "./view.ts";
 import { costOf, isFree, outcomeInWords, outcomeOf, sinceBegin } from "./words.ts";
 
 interface ListProps {
@@ -36,7 +36,7 @@ export function RecordList({ view, span, fresh }: ListProps) {
   const { cursor } = view;
   const query = new URLSearchParams(selection);
   query.set("limit", PAGE);
-  if (cursor !== null) query.set(cursor.to === "older" ? "before" : "after", cursor.id);
+  if (cursor !== null) query.set(...cursor);
   // Only the newest page changes.
   const asked = useAnswer("/api/records", { query, fresh: cursor === null ? fresh : 0 });
   const { from, to } = datesOf(span);
@@ -55,7 +55,7 @@ export function RecordList({ view, span, fresh }: ListProps) {
                 columns={columnsFor(t)}
                 rows={page.records}
                 keyOf={({ id }) => id}
-                hrefOf={({ id }) => hrefTo(changed(view, { record: id }))}
+                hrefOf={({ id }) => hrefTo(view, { record: id })}
                 empty={t("records.empty")}
               />
               <PageLinks view={view} page={page} />
@@ -70,30 +70,24 @@ export function RecordList({ view, span, fresh }: ListProps) {
 function PageLinks({ view, page: { newer, older } }: { readonly view: View; readonly page: RecordsPage }) {
   const { t } = useFrame();
   if (newer === null && older === null) return null;
-  const link = (text: string, cursor: View["cursor"]) => (
-    <a href={hrefTo(changed(view, { cursor }))}>{text}</a>
-  );
-  const newerText = t("records.newer");
-  const olderText = t("records.older");
+  const link = (text: string, change: Change) => <a href={hrefTo(view, change)}>{text}</a>;
   return (
     <nav class="row body" aria-label={t("records.pages")}>
-      {newer === null ? <span class="muted">{newerText}</span> : link(newerText, { to: "newer", id: newer })}
-      {older === null ? <span class="muted">{olderText}</span> : link(olderText, { to: "older", id: older })}
-      {view.cursor === null ? null : link(t("records.newest"), null)}
+      {newer === null ? null : link(t("records.newer"), { after: newer, before: null })}
+      {older === null ? null : link(t("records.older"), { before: older, after: null })}
+      {view.cursor === null ? null : link(t("records.newest"), { before: null, after: null })}
     </nav>
   );
 }
 
 function columnsFor(t: Translate): readonly Column<ShownRecord>[] {
-  // Unknown is not zero.
-  const tokens = (count: number | null) => (count === null ? "–" : short(count));
   return [
     column(t("mirror.fact.began"), ({ started_at: at }) => `${dayOfYear(at)} ${clockInWords(at)}`),
     column(t("word.tool"), ({ tool }) => nameInWords(tool, "tool", t)),
     column(t("word.model"), ({ model, model_answered: answered }) => model ?? answered ?? "–"),
     column(t("word.outcome"), (record) => <Outcome record={record} />),
-    numberColumn(t("records.column.input"), (record) => tokens(inputOf(record))),
-    numberColumn(t("records.column.output"), (record) => tokens(record.output_tokens)),
+    numberColumn(t("records.column.input"), (record) => orDash(wholeInput(record), short)),
+    numberColumn(t("records.column.output"), ({ output_tokens: tokens }) => orDash(tokens, short)),
     numberColumn(t("word.first-byte"), (record) => sinceBegin(record, record.first_byte_at)),
     numberColumn(t("mirror.fact.took"), (record) => sinceBegin(record, record.ended_at)),
     numberColumn(t("word.cost"), (record) => costOf(record, record.cost_microdollars)),
@@ -103,11 +97,6 @@ function columnsFor(t: Translate): readonly Column<ShownRecord>[] {
 function Outcome({ record }: { readonly record: ShownRecord }) {
   const { t } = useFrame();
   return <span data-state={outcomeOf(record)}>{outcomeInWords(record, t)}</span>;
-}
-
-function inputOf({ input_tokens, cache_read_tokens, cache_write_tokens }: ShownRecord): number | null {
-  if (input_tokens === null && cache_read_tokens === null) return null;
-  return (input_tokens ?? 0) + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
 }
 
 /** Fetched with the session's header, which a plain link could not send, and then saved from memory. */
@@ -182,16 +171,7 @@ function Details({ answer, view }: { readonly answer: RecordAnswer; readonly vie
         </time>
       </p>
       <Why record={record} />
-      <div class="grid record-facts">
-        {groupsFor(record, view, t).map(({ title, note, pairs }) => (
-          <section key={title}>
-            <h3>
-              {title} <small class="muted">{note}</small>
-            </h3>
-            <Pairs pairs={pairs} />
-          </section>
-        ))}
-      </div>
+      <Facts record={record} view={view} />
       {attempts.length < 2 ? null : (
         <section>
           <h3>{t("record.attempts")}</h3>
@@ -199,7 +179,7 @@ function Details({ answer, view }: { readonly answer: RecordAnswer; readonly vie
             {attempts.map((attempt) => (
               <li key={attempt.id}>
                 <a
-                  href={hrefTo(changed(view, { record: attempt.id }))}
+                  href={hrefTo(view, { record: attempt.id })}
                   aria-current={attempt.id === record.id ? "true" : undefined}
                 >
                   {localTime(attempt.started_at)}
@@ -246,68 +226,54 @@ function Why({ record }: { readonly record: ShownRecord }) {
   );
 }
 
-interface Group {
-  readonly title: string;
-  readonly note?: string;
-  readonly pairs: readonly Pair[];
-}
-
-function groupsFor(record: ShownRecord, view: View, t: Translate): readonly Group[] {
+/** Everything that is known about a record. */
+function Facts({ record, view }: { readonly record: ShownRecord; readonly view: View }) {
+  const { t } = useFrame();
+  const { stream, cause, cause_detail: detail } = record;
   const tokens = (count: number | null) => (count !== null ? exact(count) : isFree(record) ? "–" : "?");
   const only = (by: "session" | "project" | "machine" | "group" | "key"): Pair => [
     t(`usage.by.${by}`),
-    <a href={hrefTo({ ...withFilter(view, by, record[by] ?? ""), record: null })}>
-      {nameInWords(record[by], by, t)}
-    </a>,
+    <a href={hrefTo(view, { [by]: record[by] ?? "" })}>{nameInWords(record[by], by, t)}</a>,
   ];
-  const { stream, cause, cause_detail: detail } = record;
-  const causes = [cause, detail].filter((one) => one !== null).join(", ");
   const code = (id: string | null) => (id === null ? null : <code>{id}</code>);
-  return [
-    {
-      title: t("record.timing"),
-      pairs: [
+  const group = (title: string, note: string, pairs: readonly Pair[]) => (
+    <section>
+      <h3>
+        {title} <small class="muted">{note}</small>
+      </h3>
+      <Pairs pairs={pairs} />
+    </section>
+  );
+  return (
+    <div class="grid record-facts">
+      {group(t("record.timing"), "", [
         [t("record.waited"), record.waited_ms === 0 ? null : duration(record.waited_ms)],
         [t("record.first-byte"), sinceBegin(record, record.first_byte_at)],
         [t("record.took"), sinceBegin(record, record.ended_at)],
-      ],
-    },
-    {
-      title: t("limit.tokens"),
-      note: t(`record.tokens-from.${isFree(record) ? "free" : record.tokens_from}`),
-      pairs: [
+      ])}
+      {group(t("limit.tokens"), t(`record.tokens-from.${isFree(record) ? "free" : record.tokens_from}`), [
         [t("mirror.fact.input"), tokens(record.input_tokens)],
         [t("record.cache-read"), tokens(record.cache_read_tokens)],
         [t("record.cache-write"), tokens(record.cache_write_tokens)],
         [t("mirror.fact.output"), tokens(record.output_tokens)],
         [t("record.reasoning"), tokens(record.reasoning_tokens)],
-      ],
-    },
-    {
-      title: t("limit.spend"),
-      note: pricing(record, t),
-      pairs: [
+      ])}
+      {group(t("limit.spend"), pricing(record, t), [
         [t("mirror.fact.list-price"), costOf(record, record.list_microdollars)],
         [t("record.multiplier"), factorInWords(record.multiplier)],
         [t("word.cost"), costOf(record, record.cost_microdollars)],
         [t("record.billed"), costOf(record, record.billed_microdollars)],
-      ],
-    },
-    {
-      title: t("record.sender"),
-      pairs: [
+      ])}
+      {group(t("record.sender"), "", [
         only("session"),
         only("project"),
         [t("record.branch"), record.branch],
         only("machine"),
         [t("record.token"), record.token],
         [t("record.process"), record.process],
-        [t("record.user-agent"), record.user_agent],
-      ],
-    },
-    {
-      title: t("record.request"),
-      pairs: [
+        [t("mirror.fact.user-agent"), record.user_agent],
+      ])}
+      {group(t("record.request"), "", [
         [t("mirror.fact.endpoint"), `${record.method} ${record.endpoint}`],
         [t("word.model"), record.model],
         [t("record.model-answered"), record.model_answered === record.model ? null : record.model_answered],
@@ -317,19 +283,16 @@ function groupsFor(record: ShownRecord, view: View, t: Translate): readonly Grou
         [t("mirror.fact.stream"), stream === null ? null : t(stream ? "record.yes" : "record.no")],
         [t("record.status"), record.status],
         [t("record.refusal"), record.refusal],
-        [t("record.cause"), causes === "" ? null : causes],
+        [t("record.cause"), joined([cause, detail], t)],
         [t("record.bytes"), `${exact(record.bytes_in)}, ${exact(record.bytes_out)}`],
-      ],
-    },
-    {
-      title: t("record.ids"),
-      pairs: [
+      ])}
+      {group(t("record.ids"), "", [
         [t("record.id"), code(record.id)],
         [t("record.last-id"), code(record.last_id)],
         ...Object.entries(record.gateway_ids).map(([name, id]): Pair => [name, code(id)]),
-      ],
-    },
-  ];
+      ])}
+    </div>
+  );
 }
 
 /** How its cost was found, or why it was not. */

@@ -4,13 +4,15 @@ import { percent, short } from "../../../../usage/reports/format.ts";
 import type { UsageChart, UsageRow, UsageSums } from "../../../api.ts";
 import { Chart, Swatch } from "../../components/chart.tsx";
 import { layersOf, linesOf, type Measure, nameInWords, OTHER } from "../../components/chart-layers.ts";
+import { wholeInput } from "../../components/compared.ts";
 import { type Figure, Figures } from "../../components/panel.tsx";
-import { type Column, Table } from "../../components/table.tsx";
+import { type Column, column, numberColumn, Table } from "../../components/table.tsx";
 import { Text } from "../../components/text.tsx";
+import { joined, orDash } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
 import { datesOf } from "./period.ts";
-import { changed, hrefTo, type View, withFilter } from "./view.ts";
+import { type Change, hrefTo, type View } from "./view.ts";
 import { changeInWords, costOfSums, errorRate } from "./words.ts";
 
 interface SumsProps {
@@ -18,14 +20,14 @@ interface SumsProps {
   /** Of the period before; null: there is nothing to compare with. */
   readonly before: UsageChart | null;
   readonly view: View;
-  readonly onView: (view: View) => void;
+  readonly onChange: (change: Change) => void;
 }
 
 /** As many names are listed at first. */
 const FIRST = 10;
 
 /** What the period comes to, bar by bar and name by name. */
-export function Sums({ chart, before, view, onView }: SumsProps) {
+export function Sums({ chart, before, view, onChange }: SumsProps) {
   const { t } = useFrame();
   // While something else is asked for, what is shown is what was: not the old numbers under new names.
   const { by, bin, bins } = chart;
@@ -33,15 +35,15 @@ export function Sums({ chart, before, view, onView }: SumsProps) {
   const columns = useMemo(() => columnsFor(chart, before, measure, t), [chart, before, measure, t]);
   const dates = datesOf({ since: chart.since ?? 0, until: chart.until ?? 0 });
   const label = t("usage.chart.label", {
-    measure: t(`usage.measure.${measure}`),
+    measure: t(`usage.show.${measure}`),
     bin: t(`usage.bin.${bin}`),
     by: t(`usage.by.${by}`),
     ...dates,
   });
   const choose = (bar: number) => {
     const since = bins[bar] ?? 0;
-    const chosen = { since, until: bins[bar + 1] ?? chart.bins_end ?? since };
-    onView(changed(view, { bar: view.bar?.since === since ? null : chosen }));
+    const until = bins[bar + 1] ?? chart.bins_end ?? since;
+    onChange({ bar: view.bar?.since === since ? null : `${since}..${until}` });
   };
   const chosen = view.bar === null ? -1 : bins.indexOf(view.bar.since);
   return (
@@ -69,8 +71,8 @@ export function Sums({ chart, before, view, onView }: SumsProps) {
           first={FIRST}
           keyOf={({ name }) => name ?? ""}
           sort={view.sort}
-          onSort={(sort) => onView(changed(view, { sort }))}
-          hrefOf={({ name }) => hrefTo(withFilter(view, by, name ?? ""))}
+          onSort={(sort) => onChange({ sort })}
+          hrefOf={({ name }) => hrefTo(view, { [by]: name ?? "" })}
         />
       )}
     </section>
@@ -89,13 +91,9 @@ function Notes({ chart }: { readonly chart: UsageChart }) {
         </p>
       )}
       {chart.total.unmetered === 0 ? null : <p>{t("usage.unmetered", { n: chart.total.unmetered })}</p>}
-      {chart.zone === ownZone() ? null : <p>{t("usage.chart.zone", { zone: chart.zone })}</p>}
+      <p>{t("usage.chart.zone", { zone: chart.zone })}</p>
     </div>
   );
-}
-
-function ownZone(): string {
-  return new Intl.DateTimeFormat().resolvedOptions().timeZone;
 }
 
 interface Quantity {
@@ -111,7 +109,7 @@ const QUANTITIES = {
   refused: { of: (sums) => sums.refused || null, text: exact },
   errors: { of: errorRate, text: percent },
   tokens: { of: (sums) => sums.tokens, text: short },
-  input: { of: inputOf, text: short },
+  input: { of: wholeInput, text: short },
   cache: { of: (sums) => sums.cache_share, text: percent },
   output: { of: (sums) => sums.output_tokens, text: short },
   p50: { of: (sums) => sums.first_byte_p50_ms, text: duration },
@@ -119,8 +117,7 @@ const QUANTITIES = {
 } as const satisfies Readonly<Record<string, Quantity>>;
 
 function inWords({ of, text }: Quantity, sums: UsageSums): string {
-  const value = of(sums);
-  return value === null ? "–" : text(value, sums);
+  return orDash(of(sums), (value) => text(value, sums));
 }
 
 const FIGURES = ["cost", "requests", "errors", "tokens", "cache", "p50"] as const;
@@ -129,13 +126,13 @@ const FIGURES = ["cost", "requests", "errors", "tokens", "cache", "p50"] as cons
 function figuresOf(total: UsageSums, before: UsageSums | null, t: Translate): readonly Figure[] {
   return FIGURES.map((id) => {
     const quantity: Quantity = QUANTITIES[id];
-    const figure = { name: t(`usage.figure.${id}`), value: inWords(quantity, total) };
+    const figure = { name: t(`usage.sum.${id}`), value: inWords(quantity, total) };
     if (before === null) return { ...figure, note: "" };
     const was = t("usage.before", { text: inWords(quantity, before) });
     // A percentage of a percentage would be read as its change in points.
     const isShare = quantity.text === percent;
     const change = isShare ? null : changeInWords(quantity.of(total) ?? 0, quantity.of(before) ?? 0);
-    return { ...figure, note: change === null ? was : `${change}${t("frame.comma")}${was}` };
+    return { ...figure, note: joined([change, was], t) };
   });
 }
 
@@ -151,41 +148,29 @@ function columnsFor(
   );
   const costs = new Map(before?.rows.map(({ name, cost_microdollars: cost }) => [name, cost]));
   const costBefore = ({ name }: UsageRow) => costs.get(name) ?? 0;
-  const number = (id: Exclude<keyof typeof QUANTITIES, "tokens">, about = ""): Column<UsageRow> => ({
-    id,
-    title: t(`usage.table.${id}`),
-    isNumber: true,
-    sortBy: QUANTITIES[id].of,
-    cell: (row) => `${about}${inWords(QUANTITIES[id], row)}`,
-  });
+  const number = (id: keyof typeof QUANTITIES, about = "") =>
+    numberColumn<UsageRow>(t(`usage.sum.${id}`), (row) => `${about}${inWords(QUANTITIES[id], row)}`, {
+      id,
+      sortBy: QUANTITIES[id].of,
+    });
   const about = first_byte_exact ? "" : "≈ ";
+  const name = ({ name }: UsageRow) => (
+    <span class={name === null ? "usage-name muted" : "usage-name"}>
+      <Swatch paint={paints.get(name) ?? OTHER} /> {nameInWords(name, by, t)}
+    </span>
+  );
+  const change = (row: UsageRow) => changeInWords(row.cost_microdollars, costBefore(row)) ?? "–";
   return [
-    {
-      id: "name",
-      title: t(`usage.by.${by}`),
-      sortBy: ({ name }) => name,
-      cell: ({ name }) => (
-        <span class={name === null ? "usage-name muted" : "usage-name"}>
-          <Swatch paint={paints.get(name) ?? OTHER} /> {nameInWords(name, by, t)}
-        </span>
-      ),
-    },
+    column(t(`usage.by.${by}`), name, { id: "name", sortBy: ({ name }) => name }),
     number("cost"),
-    {
+    numberColumn(t("usage.sum.change"), change, {
       id: "change",
-      title: t("usage.table.change"),
-      isNumber: true,
       sortBy: (row) => row.cost_microdollars - costBefore(row),
-      cell: (row) => changeInWords(row.cost_microdollars, costBefore(row)) ?? "–",
-    },
+    }),
     ...(["billed", "requests", "refused", "errors", "input", "cache", "output"] as const).map((id) =>
       number(id),
     ),
     number("p50", about),
     number("p95", about),
   ];
-}
-
-function inputOf({ input_tokens, cache_read_tokens, cache_write_tokens }: UsageSums): number {
-  return input_tokens + cache_read_tokens + cache_write_tokens;
 }

@@ -2,10 +2,12 @@ import { OUTCOMES, type Outcome, SELECTED_NAMES } from "../../../../usage/report
 import type { Bin, By } from "../../../api.ts";
 import { MEASURES, type Measure } from "../../components/chart-layers.ts";
 import { hrefOf } from "../../route.ts";
-import { BINS, isDate, type Period, PRESETS, type Span } from "./period.ts";
+import { BINS, type Period, readPeriod, type Span } from "./period.ts";
 
-/** Everything that is selected on the page. It is in the URL, so that reload, back and bookmarks work. */
+/** Everything that is selected on the page. It is in the address, so that reload, back and bookmarks work. */
 export interface View {
+  /** The address that says it. */
+  readonly query: URLSearchParams;
   readonly period: Period;
   /** null: what is usual for the period. */
   readonly bin: Bin | null;
@@ -21,100 +23,62 @@ export interface View {
   /** Only the records of one bar are listed. */
   readonly bar: Span | null;
   /** The list begins before or after this record; null: at the newest. */
-  readonly cursor: { readonly to: "older" | "newer"; readonly id: string } | null;
+  readonly cursor: readonly ["before" | "after", id: string] | null;
   /** The record that is open. */
   readonly record: string | null;
 }
 
-/** URLs are typed and shared, so what cannot be read is ignored. */
+/** Another look at the same records, which leaves the list where it is. */
+const LOOKS = ["by", "show", "sort", "before", "after", "record"] as const;
+/** A parameter of the address. */
+export type Parameter = By | "period" | "bin" | "end" | "search" | "bar" | (typeof LOOKS)[number];
+/** null: the parameter goes. */
+export type Change = { readonly [name in Parameter]?: string | null };
+
+/** Addresses are typed and shared, so what cannot be read is ignored. */
 export function viewOf(query: URLSearchParams): View {
-  const filters: Partial<Record<By, string>> = {};
-  for (const name of SELECTED_NAMES) {
-    const value = query.get(name);
-    if (value !== null) filters[name] = value;
-  }
-  const older = idOf(query.get("before"));
-  const newer = idOf(query.get("after"));
+  const names = SELECTED_NAMES.filter((name) => query.has(name));
+  const before = idOf(query.get("before"));
+  const after = idOf(query.get("after"));
   return {
-    period: periodOf(query.get("period")),
+    query,
+    period: readPeriod(query.get("period")),
     bin: oneOf(BINS, query.get("bin")),
     by: oneOf(SELECTED_NAMES, query.get("by")) ?? "tool",
     measure: oneOf(MEASURES, query.get("show")) ?? "money",
-    filters,
+    filters: Object.fromEntries(names.map((name) => [name, query.get(name)])),
     end: oneOf(OUTCOMES, query.get("end")),
     search: query.get("search") ?? "",
     sort: query.get("sort"),
     bar: barOf(query.get("bar")),
-    cursor: older !== null ? { to: "older", id: older } : newer !== null ? { to: "newer", id: newer } : null,
+    cursor: before !== null ? ["before", before] : after !== null ? ["after", after] : null,
     record: idOf(query.get("record")),
   };
 }
 
-export const FIRST_VIEW = viewOf(new URLSearchParams());
-
-/** Only what differs from the first view, so that a plain address stays plain. */
-export function queryOf(view: View): URLSearchParams {
-  const query = new URLSearchParams();
-  const { bar, cursor } = view;
-  const set = (name: string, value: string | null, usual: string | null = null) => {
-    if (value !== null && value !== usual) query.set(name, value);
-  };
-  set("period", periodName(view.period), periodName(FIRST_VIEW.period));
-  set("bin", view.bin);
-  set("by", view.by, FIRST_VIEW.by);
-  set("show", view.measure, FIRST_VIEW.measure);
-  for (const name of SELECTED_NAMES) set(name, view.filters[name] ?? null);
-  set("end", view.end);
-  set("search", view.search, "");
-  set("sort", view.sort);
-  set("bar", bar === null ? null : `${bar.since}..${bar.until}`);
-  if (cursor !== null) query.set(cursor.to === "older" ? "before" : "after", cursor.id);
-  set("record", view.record);
-  return query;
+/** The address after a change. Another selection has other records, so the list begins at the newest again. */
+export function changed({ query }: View, change: Change): URLSearchParams {
+  const next = new URLSearchParams(query);
+  const isSame = Object.keys(change).every((name) => LOOKS.some((look) => look === name));
+  if (!isSame) for (const name of ["before", "after", "record"]) next.delete(name);
+  if ("period" in change || "bin" in change) next.delete("bar");
+  for (const [name, value] of Object.entries(change)) {
+    if (value === null) next.delete(name);
+    else next.set(name, value);
+  }
+  return next;
 }
 
-/** The view with some of it changed. Another selection has other records, so the list begins at the newest again. */
-export function changed(view: View, change: Partial<View>): View {
-  const isSame = Object.keys(change).every((name) => LEAVES_THE_LIST.includes(name));
-  const list = isSame ? {} : { cursor: null, record: null };
-  const hasOtherBars = "period" in change || "bin" in change;
-  return { ...view, ...list, ...(hasOtherBars ? { bar: null } : {}), ...change };
-}
-
-const LEAVES_THE_LIST: readonly string[] = ["by", "measure", "sort", "cursor", "record"];
-
-/** An empty name selects what has none; null: all. */
-export function withFilter(view: View, by: By, name: string | null): View {
-  const { [by]: _before, ...others } = view.filters;
-  return changed(view, { filters: name === null ? others : { ...others, [by]: name } });
-}
-
-export function hrefTo(view: View): string {
-  return hrefOf("usage", queryOf(view));
+export function hrefTo(view: View, change: Change): string {
+  return hrefOf("usage", changed(view, change));
 }
 
 /** What the daemon is asked: for the chart and the sums, for the list, and for its file. */
 export function selectionQuery({ filters, end, search }: View, { since, until }: Span): URLSearchParams {
-  const query = new URLSearchParams({ since: String(since), until: String(until) });
-  for (const name of SELECTED_NAMES) {
-    const value = filters[name];
-    if (value !== undefined) query.set(name, value);
-  }
+  const query = new URLSearchParams({ since: String(since), until: String(until), ...filters });
   if (end !== null) query.set("end", end);
   if (search !== "") query.set("search", search);
   return query;
-}
-
-function periodName(period: Period): string {
-  return period.kind === "custom" ? `${period.from}..${period.to}` : period.kind;
-}
-
-function periodOf(text: string | null): Period {
-  const preset = oneOf(PRESETS, text);
-  if (preset !== null) return { kind: preset };
-  const [from = "", to = "", ...more] = (text ?? "").split("..");
-  if (more.length > 0 || !isDate(from) || !isDate(to)) return { kind: "7d" };
-  return from <= to ? { kind: "custom", from, to } : { kind: "custom", from: to, to: from };
 }
 
 function barOf(text: string | null): Span | null {
