@@ -86,11 +86,21 @@ export function commandIn(next: string): string | null {
   return /(?:^|: )(keybearer [^;:]+)$/.exec(next)?.[1] ?? null;
 }
 
-/** Why a row or a request has its verdict. What names a request or a number stays in the daemon's words. */
+/** Why a row or a request has its verdict. */
 export function reasonInWords(reason: string, t: Translate): string {
-  const reasons = Object.entries(REASONS) as [keyof typeof REASONS, string][];
-  return reasons.reduce((text, [code, words]) => text.replace(words, t(`reason.${code}`)), reason);
+  let text = reason;
+  for (const { code, pattern } of REASON_PARTS) {
+    const found = pattern.exec(text);
+    if (found !== null) text = text.replace(found[0], () => t(`reason.${code}`, { ...found.groups }));
+  }
+  return text;
 }
+
+/** Each with the names and numbers that it can be about. */
+const REASON_PARTS = Object.entries(REASONS).map(([code, words]) => {
+  const source = words.replace(/[.()]/g, "\\$&").replace(/\{(\w+)\}/g, "(?<$1>[^\\s;]+)");
+  return { code: code as keyof typeof REASONS, pattern: new RegExp(source) };
+});
 
 /** What the leak alarm cannot see. */
 export function blindSpotInWords(spot: string, t: Translate): string {

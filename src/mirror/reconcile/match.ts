@@ -89,7 +89,7 @@ export function matchIds({ records, groups }: Unmatched): Match[] {
   }
   return [...found].map(([record, { own, behind }]): Match => {
     if (own.length === 0)
-      return { record, group: makeGroup(behind), how: "id", reason: "the same id, of the gateway behind" };
+      return { record, group: makeGroup(behind), how: "id", reason: REASONS["same-id-behind"] };
     const group = makeGroup(own);
     // The row with the record's own id has its tokens.
     const rows = [...group.rows, ...behind];
@@ -110,10 +110,6 @@ const COUNTED_STARTS_MS = 500;
 /** How far apart their ends may be where their starts agree. */
 const END_WITHIN_MS = HOUR_MS;
 
-const PAIRED = "the only row with this key, model and these tokens at that time";
-const ALIKE =
-  "several requests and rows are alike at that time: which is which is unknown, their number agrees";
-
 /**
  * Step 2: the only record and row with the same key, model, stream and exact tokens at one time are a pair. This is for
  * gateways that send no ids, or another gateway's, as new-api v0.13.2 does with plain responses. If several are alike, only
@@ -123,7 +119,7 @@ export function matchPairs(unmatched: Unmatched, { start }: Context): Match[] {
   return withSameTokens(unmatched).flatMap((same) => {
     const pairs = clustersWithin(PAIRED_WITHIN, same, start)
       .filter(({ records, groups }) => records.length === 1 && groups.length === 1)
-      .flatMap((cluster) => matchCluster(cluster, "pair", PAIRED));
+      .flatMap((cluster) => matchCluster(cluster, "pair", REASONS["only-row"]));
     return [...pairs, ...countAlike(without(same, pairs), start)];
   });
 }
@@ -131,12 +127,12 @@ export function matchPairs(unmatched: Unmatched, { start }: Context): Match[] {
 function countAlike(alike: Unmatched, start: StartFit): Match[] {
   const near = clustersWithin(COUNTED_FIRST, alike, start)
     .filter(({ records, groups }) => records.length === groups.length)
-    .flatMap((cluster) => matchCluster(cluster, "sum", ALIKE));
+    .flatMap((cluster) => matchCluster(cluster, "sum", REASONS.alike));
   const starts = Math.max(COUNTED_STARTS_MS, start.within);
   const far = clustersWithin({ ...PAIRED_WITHIN, starts }, without(alike, near), start)
     // A console may drop a row. The others are listed all the same.
     .filter(({ records, groups }) => records.length >= groups.length)
-    .flatMap((cluster) => matchCluster(cluster, "sum", ALIKE));
+    .flatMap((cluster) => matchCluster(cluster, "sum", REASONS.alike));
   return [...near, ...far];
 }
 
@@ -179,9 +175,6 @@ function mayPair(record: OurRequest, group: RowGroup): boolean {
   return isEndNear && isModelKnown && isSameCall(record, group) && !idsContradict(record, group);
 }
 
-const SUMMED =
-  "the rows of this key, model and hour are as many as the requests, with the same tokens in all";
-
 /**
  * Step 3: the rows of a key, model and hour are as many as our requests, with the same tokens in all. This is for consoles
  * that list no starts and write late, or count the tokens of two requests differently from us.
@@ -201,7 +194,7 @@ export function matchSums({ records, groups }: Unmatched): Match[] {
   const matches: Match[] = [];
   for (const [hour, rows] of rowsByHour) {
     const cluster = { records: recordsByHour.get(hour) ?? [], groups: rows };
-    if (haveSameSum(cluster)) matches.push(...matchCluster(cluster, "sum", SUMMED));
+    if (haveSameSum(cluster)) matches.push(...matchCluster(cluster, "sum", REASONS["same-sum"]));
   }
   return matches;
 }

@@ -1,4 +1,5 @@
 import { MINUTE_MS } from "../../core/units.ts";
+import { REASONS } from "../verdict.ts";
 import {
   type Cluster,
   findClusters,
@@ -18,9 +19,6 @@ const EARLY_MS = 2000;
 const LATE_MS = 30_000;
 /** Two starts this close cannot be distinguished. */
 const INDISTINCT_MS = 50;
-
-const ALIKE =
-  "several requests without an id and their rows began together: which is which is unknown, their number agrees";
 
 /**
  * Step 4: a record that never got an id takes the row of its key and model that began when it did. Its client left before
@@ -48,7 +46,10 @@ export function matchPresumed({ records, groups }: Unmatched, context: Context):
     (cluster) =>
       cluster.records.length === cluster.groups.length && !hasRival(cluster, candidates, taken, context),
   );
-  return [...presumed, ...counted.flatMap((cluster) => matchCluster(cluster, "sum", ALIKE))];
+  return [
+    ...presumed,
+    ...counted.flatMap((cluster) => matchCluster(cluster, "sum", REASONS["alike-without-id"])),
+  ];
 }
 
 /** A row just beyond those that are counted: it may be ours, and one of them foreign. */
@@ -201,14 +202,11 @@ function presumedReason(
   { main }: RowGroup,
   { hands_out_ids }: Context,
 ): string {
-  const when = main.began === null ? "ended" : "began";
-  const fits = `this row of its key and model ${when} when it did`;
-  if (ended_at === null)
-    return `keybearer never saw an id, because it was stopped during the request; ${fits}`;
-  if (status === null)
-    return `keybearer never saw an id, because the request ended before the answer began; ${fits}`;
-  if (hands_out_ids) return `the answer had no id that the console knows; ${fits}`;
-  return `this gateway hands out no ids; ${fits}`;
+  const fits = REASONS[main.began === null ? "ended-then" : "began-then"];
+  if (ended_at === null) return `${REASONS.stopped}; ${fits}`;
+  if (status === null) return `${REASONS["ended-early"]}; ${fits}`;
+  if (hands_out_ids) return `${REASONS["no-known-id"]}; ${fits}`;
+  return `${REASONS["hands-out-no-ids"]}; ${fits}`;
 }
 
 /** The records without an id that have a row which began with them. Where several fit, none was matched. */
@@ -264,9 +262,6 @@ function unansweredKind({ model }: OurRequest, stream: boolean | null): string {
 /** A socket's row may seem early, because clocks are compared to about a second. Consoles write late. */
 const SOCKET_EARLY_MS = 5000;
 const SOCKET_LATE_MS = 10 * MINUTE_MS;
-const IN_SOCKET =
-  "it was billed to the key of a WebSocket in its time, which can hold any number of requests";
-
 /**
  * Step 5: a WebSocket takes every row of its key in its time. It has one record and any number of billed requests, whose ids
  * its client never sees.
@@ -283,7 +278,7 @@ export function matchSockets({ records, groups }: Unmatched, context: Context): 
     const [first] = parts;
     if (record === undefined || first === undefined) continue;
     const rows = parts.flatMap((part) => part.rows);
-    matches.push({ record, group: { ...first, rows }, how: "presumed", reason: IN_SOCKET });
+    matches.push({ record, group: { ...first, rows }, how: "presumed", reason: REASONS["in-socket"] });
   }
   return matches;
 }

@@ -1,5 +1,12 @@
 import { DAY_MS, exact, exactDollars, MINUTE_MS } from "../../core/units.ts";
-import { type JudgedRecord, type JudgedRow, REASONS, type RowVerdict, type Theirs } from "../verdict.ts";
+import {
+  type JudgedRecord,
+  type JudgedRow,
+  REASONS,
+  type RowVerdict,
+  reasonWith,
+  type Theirs,
+} from "../verdict.ts";
 import { groupedBy, Timeline, without } from "./candidates.ts";
 import {
   type Context,
@@ -132,12 +139,12 @@ function judgeRow(row: TheirRow, { record, group, how }: Match, finding: Finding
     key: record.key ?? group.key,
     reason,
   });
-  if (record.running) return judged("pending", "the request with its id still runs");
+  if (record.running) return judged("pending", REASONS["still-runs"]);
   if (row === group.main) return judged(finding.verdict, finding.reason);
   if (row.kind === "use" && !record.upgraded && isSameUse(row, group.main)) {
-    return judged("duplicate", "the same request was listed twice");
+    return judged("duplicate", REASONS["listed-twice"]);
   }
-  return judged("companion", "another row of the same request");
+  return judged("companion", REASONS["same-request"]);
 }
 
 function judgeRecord(
@@ -169,7 +176,7 @@ function isSameUse(a: TheirRow, b: TheirRow): boolean {
 function otherModel(record: OurRequest, { model }: TheirRow): string[] {
   const asked = record.model ?? record.model_answered;
   if (model === null || asked === null || hasModel(record, model)) return [];
-  return [`the console lists model ${model}, asked for was ${asked}`];
+  return [reasonWith("other-model", { model, asked })];
 }
 
 function tokenDifferences({ tokens, exact: isExact, upgraded }: OurRequest, main: TheirRow): string[] {
@@ -177,18 +184,17 @@ function tokenDifferences({ tokens, exact: isExact, upgraded }: OurRequest, main
   const theirs = tokensOfRow(main);
   if (theirs === null) return [];
   const differences: string[] = [];
-  const compare = (name: string, here: number, there: number) => {
-    if (here !== there)
-      differences.push(`${name} tokens are ${exact(here)} here and ${exact(there)} in the console`);
+  const compare = (name: keyof typeof REASONS, here: number, there: number) => {
+    if (here !== there) differences.push(reasonWith(name, { here: exact(here), there: exact(there) }));
   };
   if (theirs.cache === null) {
-    compare("input with cache", wholeInput(tokens), theirs.input);
+    compare("tokens.input-with-cache", wholeInput(tokens), theirs.input);
   } else {
-    compare("input", tokens.input, theirs.input);
-    compare("cache read", tokens.cache_read, theirs.cache.read);
-    compare("cache write", tokens.cache_write, theirs.cache.write);
+    compare("tokens.input", tokens.input, theirs.input);
+    compare("tokens.cache-read", tokens.cache_read, theirs.cache.read);
+    compare("tokens.cache-write", tokens.cache_write, theirs.cache.write);
   }
-  compare("output", tokens.output, theirs.output);
+  compare("tokens.output", tokens.output, theirs.output);
   return differences;
 }
 
@@ -210,9 +216,8 @@ function moneyDifferences(row: TheirRow): string[] {
   const { list_microdollars: list, multiplier, billed_microdollars: billed } = row;
   const due = otherwiseDue(row);
   if (due === null) return [];
-  return [
-    `list price ${exactDollars(list ?? 0)} × ${multiplier} is ${exactDollars(due)}, and ${exactDollars(billed ?? 0)} was billed`,
-  ];
+  const values = { list: exactDollars(list ?? 0), due: exactDollars(due), billed: exactDollars(billed ?? 0) };
+  return [reasonWith("billed", { ...values, multiplier: String(multiplier) })];
 }
 
 /** The money of all rows. The tokens of the main row, but of a WebSocket those of all rows. Always in the same order. */
@@ -281,14 +286,13 @@ function judgeLeftRows(
     const doubt = findDoubt(group, nearby, context);
     return group.rows.map((row): JudgedRow => {
       const { identity } = row;
-      if (row !== group.main) return { ...judged, identity, verdict: "companion", reason: COMPANION };
+      if (row !== group.main)
+        return { ...judged, identity, verdict: "companion", reason: REASONS["same-foreign-request"] };
       if (doubt !== null) return { ...judged, identity, verdict, reason: `${reason}; ${doubt}` };
       return { ...judged, identity, verdict, reason, certain: true };
     });
   });
 }
-
-const COMPANION = "another row of the same request, which is foreign";
 
 /** The records that make a foreign row doubtful. */
 interface NearbyRecords {
@@ -355,19 +359,16 @@ function* recordsNear({ key, main }: RowGroup, records: RecordsByTime): Generato
 function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Context): Finding<RowVerdict> {
   const { main, key } = group;
   // A refund uses no key: what it pays back has a row of its own.
-  if (main.kind === "refund")
-    return { verdict: "companion", reason: "a refund of a request that is not listed" };
-  if (key === null) return coverageGap("the key it was billed to is not known here");
+  if (main.kind === "refund") return { verdict: "companion", reason: REASONS.refund };
+  if (key === null) return coverageGap(REASONS["key-unknown"]);
   const held = context.held(key);
-  if (held === null) return coverageGap("its key was never held here");
+  if (held === null) return coverageGap(REASONS["never-held"]);
   const uncovered = findUncovered(main, held, context);
   if (uncovered !== null) return uncovered;
-  if (main.at > context.now + AHEAD_MS)
-    return coverageGap("it is more than a day ahead of this machine's clock: one of the clocks is wrong");
+  if (main.at > context.now + AHEAD_MS) return coverageGap(REASONS.ahead);
   if (running.some((record) => couldOwn(record, group, context)))
-    return { verdict: "pending", reason: "a request with this key still runs, and it may be its own" };
-  if (context.now - main.at < FOREIGN_AFTER_MS)
-    return { verdict: "pending", reason: "it is too recent to be called foreign" };
+    return { verdict: "pending", reason: REASONS["may-run"] };
+  if (context.now - main.at < FOREIGN_AFTER_MS) return { verdict: "pending", reason: REASONS["too-recent"] };
   const blind = blindSiblings(key, startOf(main), context.siblings);
   if (blind.length > 0) return coverageGap(cannotSee(blind));
   const old = held.until !== null && main.at > held.until ? `${REASONS.rotated}: ` : "";
@@ -381,18 +382,16 @@ function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Co
 }
 
 function repeatedId({ record }: RepeatedId, row: TheirRow): string {
-  if (hasOtherKey(record, row))
-    return `it has the id of request ${record.id}, which was sent with another key`;
-  return `it has the id of request ${record.id}, but did not begin while that was in flight`;
+  if (hasOtherKey(record, row)) return reasonWith("other-key", { request: record.id });
+  return reasonWith("other-time", { request: record.id });
 }
 
 /** Why a row that repeats an id is only suspected; null: it is certain. */
 function findDoubtOfRepeat({ record, isListed }: RepeatedId, row: TheirRow): string | null {
   if (hasOtherKey(record, row)) return null;
-  if (!isListed) return "no row is listed for that request itself, so a clock may have been wrong";
-  if (beganInFlight(record, row)) return "it began so soon after that request that a clock may explain it";
-  if (!wasAnswered(record))
-    return "that request got no whole answer, and the gateway may have worked on it later";
+  if (!isListed) return REASONS["own-row-missing"];
+  if (beganInFlight(record, row)) return REASONS["began-soon"];
+  if (!wasAnswered(record)) return REASONS["no-whole-answer"];
   return null;
 }
 
@@ -403,13 +402,13 @@ function findUncovered(
 ): Finding<RowVerdict> | null {
   // Our requests are recorded when they begin, so the row's start must be covered.
   const began = startOf(row);
-  if (began < since) return { verdict: "before", reason: "it is from before this key was held here" };
-  if (until !== null && row.at > until && !replaced) return coverageGap("its key is no longer held here");
-  if (began < context.kept_from) return coverageGap("it is older than what the usage log keeps");
+  if (began < since) return { verdict: "before", reason: REASONS["before-held"] };
+  if (until !== null && row.at > until && !replaced) return coverageGap(REASONS["not-held"]);
+  if (began < context.kept_from) return coverageGap(REASONS["before-log"]);
   const isInGap = context.log_gaps.some(
     ({ from, to }) => began - GAP_MARGIN_MS <= to && row.at + GAP_MARGIN_MS >= from,
   );
-  return isInGap ? coverageGap("the usage log may lack records of that time") : null;
+  return isInGap ? coverageGap(REASONS["log-gap"]) : null;
 }
 
 /** When a row's request began. Where the console does not say it: when it ended, which is later. */
@@ -426,9 +425,6 @@ function couldOwn(record: OurRequest, group: RowGroup, context: Context): boolea
   if (record.upgraded) return mayBeOfSocket(group, context);
   return isSameCall(record, group) && !idsContradict(record, group);
 }
-
-/** The doubt about a row that only something without a signature explains begins with this. */
-const UNSIGNED = "records of other machines are not signed (shared.secret)";
 
 /** A record that would explain the row, if it were signed. */
 function findUnsigned(
@@ -450,15 +446,17 @@ function findDoubt(group: RowGroup, nearby: NearbyRecords, context: Context): st
   const { start } = context;
   if (group.repeats !== null) return findDoubtOfRepeat(group.repeats, main);
   const unsigned = findUnsigned(group, nearby, context);
-  if (unsigned !== null) return `${UNSIGNED}: it may be request ${unsigned.id} of another machine`;
+  if (unsigned !== null) return `${REASONS.unsigned}: ${reasonWith("of-machine", { request: unsigned.id })}`;
   const senders = mayHaveSent(group.key, startOf(main), context.siblings);
   const sender = senders.find(({ isVerified }) => !isVerified);
-  if (sender !== undefined) return `${UNSIGNED}: ${sender.name} has this key, and may have sent it`;
+  if (sender !== undefined)
+    return `${REASONS.unsigned}: ${reasonWith("machine-has-key", { machine: sender.name })}`;
   if (!context.hands_out_ids || main.request_id === null) return REASONS["no-ids"];
   const [stopped] = senders;
-  if (stopped !== undefined)
-    return `${stopped.name} has this key and was stopped: it may run again where it cannot reach the store`;
-  const address = hasOtherAddress(main, context) ? ` (the row has another address: ${main.ip})` : "";
+  if (stopped !== undefined) return reasonWith("machine-stopped", { machine: stopped.name });
+  const address = hasOtherAddress(main, context)
+    ? ` (${reasonWith("other-address", { address: main.ip ?? "" })})`
+    : "";
   for (const record of recordsNear(group, nearby.withoutOwnId)) {
     if (hasOtherUserAgent(record, main)) continue;
     // The cheap tests come first: thousands of records can be near a row.
@@ -468,19 +466,17 @@ function findDoubt(group: RowGroup, nearby: NearbyRecords, context: Context): st
     const isLater = main.began !== null && timeOfRow(main, start) > latest;
     const hasOther = isLater && nearby.withRow.has(record);
     if (mayOwn && !hasOther && isSameCall(record, group))
-      return `it may be request ${record.id}, which got no id: they cannot be distinguished${address}`;
+      return `${reasonWith("may-be", { request: record.id })}${address}`;
     // The gateway, or something in front of it, does not always send ids.
     if (record.expected && Math.abs(endOf(record) - main.at) <= UNNAMED_MS)
-      return `request ${record.id} was answered without an id at that time, so ids prove nothing`;
+      return reasonWith("answered-without-id", { request: record.id });
   }
   // Some channels of new-api v0.13.2 send the id of the gateway behind them.
   const unlisted = findSentWith(group, nearby.unlisted, context);
-  if (unlisted !== null)
-    return `request ${unlisted.id} began with it and is not listed: the gateway may have sent another id`;
+  if (unlisted !== null) return reasonWith("other-id", { request: unlisted.id });
   // The record took another row. That choice may have been wrong.
   const presumed = findSentWith(group, nearby.presumed, context);
-  if (presumed !== null)
-    return `it began with request ${presumed.id}, which got no id and took another row: they may be exchanged`;
+  if (presumed !== null) return reasonWith("exchanged", { request: presumed.id });
   return null;
 }
 

@@ -1,4 +1,19 @@
+import { BLIND_SPOTS } from "../../../mirror/report/notable.ts";
+import { REASONS } from "../../../mirror/verdict.ts";
+
+/** What the daemon says in English needs no other words in this language. */
+function own<Prefix extends string, Code extends string>(
+  prefix: Prefix,
+  sentences: Readonly<Record<Code, string>>,
+): Readonly<Record<`${Prefix}.${Code}`, string>> {
+  const messages = Object.entries(sentences).map(([code, words]) => [`${prefix}.${code}`, words]);
+  return Object.fromEntries(messages);
+}
+
 export const EN = {
+  ...own("reason", REASONS),
+  ...own("blind", BLIND_SPOTS),
+
   // Words of several pages
   "word.name": "name",
   "word.last-use": "last use",
@@ -629,7 +644,7 @@ export const EN = {
   "bill.month.models": "by model",
   "bill.none.title": "No console is mirrored",
   "bill.none.text":
-    "keybearer cannot see whether a key is used elsewhere. Name the console of your gateway in config.yaml:",
+    "keybearer cannot see whether a key is used elsewhere. Name the console of your gateway in config.yaml, such as `console: { kind: sub2api, login: { email: me@example.com } }`",
   "bill.none.then":
     "Then log in: `keybearer mirror login`. new-api needs no login: `console: { kind: new-api }`",
   "console.ok": "read",
@@ -699,7 +714,7 @@ export const EN = {
   "mirror.theirs": "theirs",
   "bill.difference": "difference",
   "bill.factor": "factor",
-  "bill.models": "by model: the console's price against the list price known here",
+  "bill.models": "The console's prices beside the list prices known here",
   "bill.price.same": "the same",
   "bill.price.unknown": "no price known here, or too few rows",
   "bill.price.unexplained": "{money} not explained",
@@ -758,27 +773,6 @@ export const EN = {
   "mirror.how.sum": "by sum",
   "mirror.how.certain": "certain",
   "mirror.how.suspected": "suspected",
-  "reason.same-id": "the same request id",
-  "reason.rotated": "the key was rotated here and is still in use",
-  "reason.no-such-id": "no request that passed here has this id",
-  "reason.none-fits": "no request that passed here fits it",
-  "reason.no-ids": "without ids this is a suspicion",
-  "reason.not-listed-yet": "the console does not list it yet",
-  "reason.not-listed": "the console should list it, but does not: a row was dropped, or logging is off",
-  "reason.repeated-id":
-    "the provider gave its answer the id of another one, and the console keeps one row for both; the key's spend counts both",
-  "blind.never-read": "anything: its rows were never read",
-  "blind.since-sync": "anything since the last sync",
-  "blind.failed-unlogged": "calls that failed, unless the console's operator has them logged",
-  "blind.failed": "calls that failed: this console lists only what was billed",
-  "blind.no-model": "calls that were refused and name no model, such as a list of models",
-  "blind.repeated-id":
-    "a call whose provider repeats the id of an earlier answer: LiteLLM keeps the earlier row only, and counts both in the key's spend",
-  "blind.known-id":
-    "a call with the id of a request of yours that is still in flight: LiteLLM itself lists several rows of some requests",
-  "blind.taken-for-refusal":
-    "a refused call with your key and model beside a request of yours that failed or whose client left: it cost nothing, and is taken for that request's refusal",
-  "blind.unlogged": "calls that the console's operator does not log",
   "bill.keys": "The console's keys",
   "bill.keys.empty": "The console lists no keys.",
   "bill.keys.problem": "{gateway}: the keys cannot be listed: {problem}",
