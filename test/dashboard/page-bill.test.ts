@@ -211,7 +211,7 @@ t.test("the cells that differ are marked by the rule of the verdict", (t) => {
 
 t.test("both sides are shown, without the fields that neither has", (t) => {
   const facts = (theirs: Row | null, ours: ComparedRecord | null) =>
-    factsOf(pair(theirs, ours), createTranslate("en"), "en");
+    factsOf(pair(theirs, ours), createTranslate("en"));
   const both = facts(row({ output_tokens: 8, cache_read_tokens: null }), record());
   const fact = (name: string) => both.find((one) => one.name === name);
   t.match(fact("output"), { ours: "7", theirs: "8" });

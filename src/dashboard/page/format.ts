@@ -1,5 +1,5 @@
 import { dayName, HOUR_MS, localTime } from "../../core/units.ts";
-import type { Language, Translate } from "./messages/messages.ts";
+import type { Translate } from "./messages/messages.ts";
 
 /** Moments as people read them in either language. Numbers and money come from core/units.ts. */
 
@@ -50,11 +50,6 @@ export function whenInWords(time: number, now: number, t: Translate): string {
   if (day === dayName(now)) return t("when.today", { clock });
   if (day === dayName(tomorrow.getTime())) return t("when.tomorrow", { clock });
   return clock === "00:00" ? day : `${day} ${clock}`;
-}
-
-/** The whole of it, for a title or a screen reader: 3 November 2026 at 14:02:31 GMT+8 */
-export function momentInWords(time: number, language: Language): string {
-  return new Intl.DateTimeFormat(language, { dateStyle: "long", timeStyle: "long" }).format(time);
 }
 
 /** What is unknown is not zero: a dash stands for it. */

@@ -1,8 +1,7 @@
-import { dollars, duration, exact } from "../../../core/units.ts";
+import { dollars, duration, exact, localTime } from "../../../core/units.ts";
 import { otherwiseDue } from "../../../mirror/reconcile/reconcile.ts";
 import type { ComparedRecord, ComparedRow } from "../../../mirror/report/shape.ts";
-import { momentInWords } from "../format.ts";
-import { findMessage, type Language, type MessageId, type Translate } from "../messages/messages.ts";
+import { findMessage, type MessageId, type Translate } from "../messages/messages.ts";
 
 /* One request as our log and as the console have it. */
 
@@ -19,9 +18,9 @@ export interface Fact {
 }
 
 /** What both sides say of one request. What neither says is left out. */
-export function factsOf({ row, record }: ComparedRow, t: Translate, language: Language): Fact[] {
+export function factsOf({ row, record }: ComparedRow, t: Translate): Fact[] {
   const ids = Object.entries(record?.gateway_ids ?? {}).map(([name, id]) => `${name}: ${id}`);
-  const time = (at: number | null | undefined) => (at == null ? null : momentInWords(at, language));
+  const time = (at: number | null | undefined) => (at == null ? null : localTime(at));
   const money = (amount: number | null | undefined) => (amount == null ? null : dollars(amount));
   const yesNo = (value: boolean | null | undefined) =>
     value == null ? null : t(value ? "record.yes" : "record.no");

@@ -5,7 +5,7 @@ import { type Column, column, Table } from "./table.tsx";
 
 /** Everything both sides say of one request; what they do not agree on is marked by a sign and a word. */
 export function FactsTable({ compared }: { readonly compared: ComparedRow }) {
-  const { t, language } = useFrame();
+  const { t } = useFrame();
   const marks = differing(compared);
   const columns: readonly Column<Fact>[] = [
     column(<span class="visually-hidden">{t("mirror.fact")}</span>, ({ name }) => (
@@ -21,7 +21,7 @@ export function FactsTable({ compared }: { readonly compared: ComparedRow }) {
     <div class="facts">
       <Table
         caption={t("mirror.fact")}
-        rows={factsOf(compared, t, language)}
+        rows={factsOf(compared, t)}
         keyOf={({ name }) => name}
         columns={columns}
       />

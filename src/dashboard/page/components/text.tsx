@@ -1,6 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
+import { localTime } from "../../../core/units.ts";
 import type { ShownRecord } from "../../api.ts";
-import { agoInWords, momentInWords, timeInWords } from "../format.ts";
+import { agoInWords, timeInWords } from "../format.ts";
 import { useFrame, useTime } from "../frame.tsx";
 import { filled, formOf, type MessageId, messagesOf, type Values } from "../messages/messages.ts";
 import { refusalAdvice } from "../refusals.ts";
@@ -21,10 +22,9 @@ export function Text({ id, values = {} }: { readonly id: MessageId; readonly val
 
 /** When something happened, and all of it under the pointer. */
 export function Moment({ at }: { readonly at: number }) {
-  const { language } = useFrame();
   const time = useTime();
   return (
-    <time dateTime={new Date(at).toISOString()} title={momentInWords(at, language)}>
+    <time dateTime={new Date(at).toISOString()} title={localTime(at)}>
       {timeInWords(at, time)}
     </time>
   );
@@ -32,10 +32,10 @@ export function Moment({ at }: { readonly at: number }) {
 
 /** How long ago; null: never. */
 export function Ago({ at }: { readonly at: number | null }) {
-  const { t, language } = useFrame();
+  const { t } = useFrame();
   const time = useTime();
   if (at === null) return <>{t("tools.last-use.never")}</>;
-  return <span title={momentInWords(at, language)}>{agoInWords(at, time, t)}</span>;
+  return <span title={localTime(at)}>{agoInWords(at, time, t)}</span>;
 }
 
 interface CopyProps {

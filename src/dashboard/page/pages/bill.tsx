@@ -80,18 +80,14 @@ function BlindSpots({ reports }: { readonly reports: readonly MirrorReport[] }) 
   );
 }
 
-const EXAMPLE = `gateways:
-  main:
-    base_url: https://gateway.example.com/v1
-    console: { kind: sub2api, login: { email: me@example.com } }`;
-
 function NoConsole() {
   const { t } = useFrame();
   return (
     <section class="box notice stack">
       <h2>{t("bill.none.title")}</h2>
-      <p>{t("bill.none.text")}</p>
-      <pre>{EXAMPLE}</pre>
+      <p>
+        <Text id="bill.none.text" />
+      </p>
       <p>
         <Text id="bill.none.then" />
       </p>

@@ -195,7 +195,7 @@ function Gateways({ now: { at, status, first_bytes } }: { readonly now: Now }) {
   );
 }
 
-/** Who cannot see a refusal come in hears it; everything else on this page changes too often to be read out. */
+/** Who cannot see a new kind of refusal hears it; everything else on this page changes too often to be read out. */
 function Refusals({ records }: { readonly records: readonly ShownRecord[] }) {
   const { t } = useFrame();
   return (
@@ -203,7 +203,7 @@ function Refusals({ records }: { readonly records: readonly ShownRecord[] }) {
       {records.length === 0 ? <p class="empty">{t("overview.refusals.empty")}</p> : null}
       <ul class="list" aria-live="polite" aria-relevant="additions">
         {refusedGroups(records).map(({ record, times }) => (
-          <li key={record.id}>
+          <li key={`${record.tool} ${record.refusal} ${record.model}`}>
             <RefusalText record={record} who={record.tool ?? t("overview.stranger")} />
             <p class="muted small">
               <Moment at={record.started_at} />

@@ -6,7 +6,7 @@ import type { MonthBill, UsageRow } from "../../../api.ts";
 import { Answered, useAnswer } from "../../answer.tsx";
 import { factorInWords } from "../../components/compared.ts";
 import { Panel, Select } from "../../components/panel.tsx";
-import { type Column, column, numberColumn, Table } from "../../components/table.tsx";
+import { type Column, column, numberColumn, Table, TablePanel } from "../../components/table.tsx";
 import { Text } from "../../components/text.tsx";
 import { joined, orDash } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
@@ -36,32 +36,28 @@ export function CostPanel({ reports }: { readonly reports: readonly MirrorReport
     numberColumn(t("bill.factor"), (model) => <Price model={model} />),
     numberColumn(t("mirror.fact.multiplier"), (model) => <Multiplier model={model} />),
   ];
+  const hasOwnPrices = models.some((model) => isOtherPrice(model.factor) || kindPrices(model).length > 0);
   return (
-    <Panel name="bill-money" title={t("bill.money")}>
-      <Table
-        caption={t("bill.money.tools")}
+    <>
+      <TablePanel
+        name="bill-money"
+        title={t("bill.money")}
         rows={tools}
         keyOf={({ gateway, tool }) => `${gateway} ${tool}`}
         columns={toolColumns}
         empty={t("bill.money.empty")}
       />
       {models.length === 0 ? null : (
-        <>
-          <h3 class="body">{t("bill.models")}</h3>
-          <Table
-            caption={t("bill.models")}
-            rows={models}
-            keyOf={(model) => `${model.gateway} ${modelName(model)}`}
-            columns={modelColumns}
-          />
-        </>
+        <TablePanel
+          name="bill-models"
+          title={t("bill.models")}
+          aside={hasOwnPrices ? <Text id="bill.price.next" /> : null}
+          rows={models}
+          keyOf={(model) => `${model.gateway} ${modelName(model)}`}
+          columns={modelColumns}
+        />
       )}
-      {models.some((model) => isOtherPrice(model.factor) || kindPrices(model).length > 0) ? (
-        <p class="body muted small">
-          <Text id="bill.price.next" />
-        </p>
-      ) : null}
-    </Panel>
+    </>
   );
 }
 

@@ -16,7 +16,7 @@ import type { Translate } from "../../messages/messages.ts";
 
 /* What is asked before an action of the tools' pages is planned. */
 
-/** With an example of what can be typed. Empty: it has none of its own. */
+/** With an example of what can be typed. Empty: its field is another one. */
 const SETTINGS = {
   "limits.spend": "5/day,60/month",
   "limits.requests": "60/minute",
@@ -41,15 +41,11 @@ export function settingsForm(
   { groups }: Pick<ToolsAnswer, "groups">,
   t: Translate,
 ): ActionForm {
-  const choices = groupChoices(groups, tool.gateway, t);
   const fields = SETTING_NAMES.map((name): Field => {
-    const field = {
-      name,
-      label: t(`setting.${name}`),
-      hint: SETTINGS[name] === "" ? "" : t("form.such-as", { example: SETTINGS[name] }),
-      initial: settings[name] ?? "",
-    };
-    return name === "group" && choices.length > 1 ? { ...field, choices } : field;
+    const initial = settings[name] ?? "";
+    if (name === "group") return groupField(groups, tool.gateway, initial, t);
+    const hint = t("form.such-as", { example: SETTINGS[name] });
+    return { name, label: t(`setting.${name}`), hint, initial };
   });
   return {
     title: t("act.set", { tool: tool.name }),
@@ -62,9 +58,12 @@ export function settingsForm(
   };
 }
 
-function groupChoices(groups: ToolsAnswer["groups"], gateway: string, t: Translate): Choice[] {
+/** It is typed where config.yaml has no groups of the gateway. */
+function groupField(groups: ToolsAnswer["groups"], gateway: string, initial: string, t: Translate): Field {
+  const field = { name: "group", label: t("setting.group"), hint: t("form.group.hint"), initial };
   const names = groups.filter((group) => group.gateway === gateway).map(({ name }) => name);
-  return [["", t("word.none")], ...names.map((name) => [name, name] as const)];
+  if (names.length === 0) return field;
+  return { ...field, choices: [["", t("word.none")], ...names.map((name) => [name, name] as const)] };
 }
 
 /** The limits that can be given more of. */
@@ -131,15 +130,13 @@ export function createForm(
     title: t("form.create"),
     fields(typed) {
       const gateway = gatewayOf(typed);
-      const choices = groupChoices(groups, gateway?.name ?? "", t);
       const tool = { name: "tool", label: t("word.tool"), hint: t("form.such-as", { example: "codex" }) };
-      const group = { name: "group", label: t("setting.group"), hint: t("form.group.hint") };
       const keys: Choice[] = [["terminal", t("form.key.terminal")]];
       if (gateway?.makes_keys) keys.unshift(["console", t("form.key.console")]);
       return [
         nameField(tool, t),
         { name: "gateway", label: t("word.gateway"), choices: gateways.map(({ name }) => [name, name]) },
-        choices.length > 1 ? { ...group, choices } : group,
+        groupField(groups, gateway?.name ?? "", "", t),
         { name: "key", label: t("word.key"), choices: keys },
       ];
     },

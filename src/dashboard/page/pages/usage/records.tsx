@@ -10,7 +10,7 @@ import { FactsTable } from "../../components/facts-table.tsx";
 import { type Pair, Pairs, Panel } from "../../components/panel.tsx";
 import { type Column, column, numberColumn, Table } from "../../components/table.tsx";
 import { RefusalText } from "../../components/text.tsx";
-import { clockInWords, dayOfYear, joined, momentInWords, orDash } from "../../format.ts";
+import { clockInWords, dayOfYear, joined, orDash } from "../../format.ts";
 import { useFrame, useProblem } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
 import { causeMessage } from "../../refusals.ts";
@@ -158,7 +158,7 @@ export function OpenRecord({ id, view, onClose }: OpenRecordProps) {
 }
 
 function Details({ answer, view }: { readonly answer: RecordAnswer; readonly view: View }) {
-  const { t, language } = useFrame();
+  const { t } = useFrame();
   const { record, attempts, compared } = answer;
   return (
     <>
@@ -166,9 +166,7 @@ function Details({ answer, view }: { readonly answer: RecordAnswer; readonly vie
         <strong>
           <Outcome record={record} />
         </strong>
-        <time class="muted" dateTime={new Date(record.started_at).toISOString()}>
-          {momentInWords(record.started_at, language)}
-        </time>
+        <span class="muted">{localTime(record.started_at)}</span>
       </p>
       <Why record={record} />
       <Facts record={record} view={view} />
