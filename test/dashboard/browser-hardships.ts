@@ -123,7 +123,7 @@ async function isAccessibleIn(t: Test, scene: DashboardSetup, watch: Watch, loca
       page.evaluate("document.documentElement.scrollWidth <= innerWidth"),
     );
   }
-  await page.locator("main button.plain").first().click();
+  await page.locator("main button").first().click();
   await page.locator("dialog form").waitFor();
   t.strictSame(await faultsOf(page), [], `a form, ${locale}`);
   await page.context().close();

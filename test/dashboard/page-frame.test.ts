@@ -1,11 +1,10 @@
 import type { Command } from "commander";
 import t from "tap";
 import { createProgram } from "../../src/cli/program.ts";
-import type { LimitStatus } from "../../src/control/tool-status.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
 import type { ShownRecord } from "../../src/dashboard/api.ts";
 import { spanInWords, whenInWords } from "../../src/dashboard/page/format.ts";
-import { fullnessOf, limitName } from "../../src/dashboard/page/limits.ts";
+import { limitName, shareOf } from "../../src/dashboard/page/limits.ts";
 import { type Client, Failed } from "../../src/dashboard/page/live/client.ts";
 import { Live } from "../../src/dashboard/page/live/live.ts";
 import { codeOf, createSession } from "../../src/dashboard/page/live/session.ts";
@@ -124,10 +123,8 @@ t.test("the same refusal is shown once, with how often", (t) => {
 t.test("a limit has a name in each language, and is full with what is reserved", (t) => {
   t.equal(limitName({ limit: "spend", per: "day" }, en), "money / day");
   t.equal(limitName({ limit: "quota", per: null }, zh), "总额度");
-  const level = (used: number, held: number) => ({ used, held, most: 100 }) as LimitStatus;
-  t.equal(fullnessOf(level(84, 0)), "room");
-  t.equal(fullnessOf(level(80, 5)), "near");
-  t.equal(fullnessOf(level(90, 10)), "full", "what is held counts");
+  t.equal(shareOf({ used: 80, held: 5, most: 100 }), 0.85, "what is held counts");
+  t.equal(shareOf({ used: 90, held: 20, most: 100 }), 1);
   t.end();
 });
 

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { useFrame, useProblem } from "./frame.tsx";
-import { type Answers, isAbort } from "./live/client.ts";
+import type { Answers } from "./live/client.ts";
 
 export interface Answer<T> {
   /** The last that came; while it is asked again too. */
@@ -14,8 +14,6 @@ export interface Answer<T> {
 
 interface Asked {
   readonly query?: URLSearchParams;
-  /** Another value when what is there is wrong by now: it is asked at once. */
-  readonly on?: string | number | undefined;
   /** Another value when there is something new: it is asked once the last answer is here. */
   readonly fresh?: string | number | undefined;
   /** Again and again while the page is visible. */
@@ -29,7 +27,7 @@ interface Asked {
  */
 export function useAnswer<Path extends keyof Answers>(
   path: Path | null,
-  { query, on, fresh, everyMs }: Asked = {},
+  { query, fresh, everyMs }: Asked = {},
 ): Answer<Answers[Path]> {
   const { live, client } = useFrame();
   const problemOf = useProblem();
@@ -48,24 +46,21 @@ export function useAnswer<Path extends keyof Answers>(
     if (!busy && everyMs !== undefined) return live.every(everyMs, again);
   }, [live, busy, everyMs]);
   useEffect(() => {
-    if (path === null) {
-      setAnswer(NOTHING);
-      return;
-    }
+    if (path === null) return setAnswer(NOTHING);
     const controller = new AbortController();
     const { signal } = controller;
-    setAnswer((before) => ({ ...before, busy: true }));
-    client.get(path, asked, signal).then(
-      (value) => {
+    const ask = async () => {
+      setAnswer((before) => ({ ...before, busy: true }));
+      try {
+        const value = await client.get(path, asked, signal);
         if (!signal.aborted) setAnswer({ value, problem: null, busy: false });
-      },
-      (error: unknown) => {
-        if (signal.aborted || isAbort(error)) return;
-        setAnswer(({ value }) => ({ value, problem: problemOf(error), busy: false }));
-      },
-    );
+      } catch (error) {
+        if (!signal.aborted) setAnswer(({ value }) => ({ value, problem: problemOf(error), busy: false }));
+      }
+    };
+    void ask();
     return () => controller.abort();
-  }, [path, asked, on, round, seen]);
+  }, [path, asked, round, seen]);
   return { ...answer, again };
 }
 
@@ -97,7 +92,7 @@ export function Problem({ asked: { problem, again } }: { readonly asked: Answer<
   return (
     <p class="box notice row" role="alert">
       <span>{t("frame.failed", { problem })}</span>
-      <button type="button" class="plain" onClick={again}>
+      <button type="button" onClick={again}>
         {t("frame.again")}
       </button>
     </p>

@@ -15,7 +15,7 @@ export function escapeControlChars(): void {
   };
 }
 
-function escaped(text: string): string {
+export function escaped(text: string): string {
   return text.replace(CONTROL_CHARS, (one) => `\\u{${(one.codePointAt(0) ?? 0).toString(16)}}`);
 }
 

@@ -65,17 +65,3 @@ export function useProblem(): (error: unknown) => string {
     return own === null ? error.message : t(own);
   };
 }
-
-/** Reads an element when it is there, and when its size or that of what is in it changes. */
-export function useResize(
-  place: { readonly current: HTMLElement | null },
-  read: (element: HTMLElement) => void,
-): void {
-  useEffect(() => {
-    const element = place.current;
-    if (element === null) return;
-    const watch = new ResizeObserver(() => read(element));
-    for (const each of [element, ...element.children]) watch.observe(each);
-    return () => watch.disconnect();
-  }, []);
-}

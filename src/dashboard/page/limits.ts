@@ -38,12 +38,6 @@ export function fullest<Limit extends Level>(limits: readonly Limit[]): Limit | 
   return limits.toSorted((a, b) => shareOf(b) - shareOf(a))[0] ?? null;
 }
 
-export function fullnessOf(limit: Level): "room" | "near" | "full" {
-  const share = shareOf(limit);
-  if (share >= 1) return "full";
-  return share >= 0.85 ? "near" : "room";
-}
-
 type ConsoleKey = Pick<KeyReport, "quota" | "quota_used" | "windows" | "group" | "multiplier">;
 
 /** What a console says of a key: $1.20 of $5.00, or what was spent without a quota; null: neither. */

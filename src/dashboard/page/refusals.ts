@@ -1,23 +1,5 @@
-import type { RefusalCode } from "../../core/refusal.ts";
 import type { ShownRecord } from "../api.ts";
 import { findMessage, type MessageId, type Values } from "./messages/messages.ts";
-
-/** Refusals about which the same is to be done. */
-const SAME: Readonly<Partial<Record<string, RefusalCode>>> = {
-  "token-unknown": "token-incomplete",
-  "tokens-limited": "rate-limited",
-  "spend-limited": "rate-limited",
-  "gateway-timeout": "gateway-unreachable",
-  "gateway-broken": "gateway-unreachable",
-  "store-unavailable": "key-unavailable",
-};
-
-/** The limit for `keybearer tools lift`, which finds out how much is needed. */
-const LIFT: Readonly<Partial<Record<string, string>>> = {
-  "rate-limited": "--requests",
-  "tokens-limited": "--tokens",
-  "spend-limited": "--spend",
-};
 
 /** What happened, and what to do about it; null: nothing here. */
 export interface Advice {
@@ -38,8 +20,8 @@ export function refusalAdvice({ refusal, tool, model }: Refused): Advice | null 
   if (refusal === null) return { problem: "refusal.none", next: null, values: {} };
   const problem = findMessage(`refusal.${refusal}`);
   if (problem === null) return null;
-  const values = { tool: tool ?? "<tool>", model: model ?? "<model>", option: LIFT[refusal] ?? "" };
-  return { problem, next: findMessage(`refusal-next.${SAME[refusal] ?? refusal}`), values };
+  const values = { tool: tool ?? "<tool>", model: model ?? "<model>" };
+  return { problem, next: findMessage(`refusal-next.${refusal}`), values };
 }
 
 /** Why the gateway refused, and what to do; null: it gave no cause, or one of a newer daemon. */

@@ -1,9 +1,9 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { advice } from "../../../core/advice.ts";
 import type { Action } from "../../actions/action.ts";
 import type { PlanAnswer, RunAnswer } from "../../api.ts";
-import { type ActionForm, isForm, type Values } from "../form.ts";
+import { type ActionForm, type Field, isForm, type Values } from "../form.ts";
 import { useFrame, useProblem } from "../frame.tsx";
 import { moreInWords } from "../limits.ts";
 import { Failed } from "../live/client.ts";
@@ -13,14 +13,14 @@ import { Command, Text } from "./text.tsx";
 
 interface ActionButtonProps {
   readonly action: Action | ActionForm;
-  readonly look?: "plain" | "plain danger" | "primary";
+  readonly look?: "danger" | "primary" | undefined;
   /** What it acts on, for who does not see what it stands beside. */
   readonly what?: string;
   readonly children: ComponentChildren;
 }
 
 /** Opens the dialog of an action. */
-export function ActionButton({ action, look = "plain", what, children }: ActionButtonProps) {
+export function ActionButton({ action, look, what, children }: ActionButtonProps) {
   const { act } = useFrame();
   return (
     <button type="button" class={look} onClick={() => act(action)}>
@@ -35,89 +35,81 @@ interface ActionDialogProps {
   readonly onClose: () => void;
 }
 
-type Step =
-  | { readonly name: "filling" | "planning" | "failed" }
-  | { readonly name: "asking"; readonly plan: PlanAnswer; readonly busy: boolean }
-  | { readonly name: "done"; readonly ran: RunAnswer };
-
 /** Shows what an action would change, asks for the digits where it needs them, and says how to undo it. */
 export function ActionDialog({ asked, onClose }: ActionDialogProps) {
   const { t, client, live } = useFrame();
   const problemOf = useProblem();
   const form = isForm(asked) ? asked : null;
+  // null: the form is still filled in.
   const [action, setAction] = useState(isForm(asked) ? null : asked);
-  const [step, setStep] = useState<Step>({ name: form === null ? "planning" : "filling" });
+  // null: it is not there yet, or used up.
+  const [plan, setPlan] = useState<PlanAnswer | null>(null);
+  const [ran, setRan] = useState<RunAnswer | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const plan = async (wanted: Action) => {
+  const [busy, setBusy] = useState(false);
+  const attempt = async (work: () => Promise<void>) => {
     setProblem(null);
-    setStep({ name: "planning" });
+    setBusy(true);
     try {
-      const plan = await client.plan(wanted);
-      setAction(wanted);
-      setStep({ name: "asking", plan, busy: false });
+      await work();
     } catch (error) {
-      setStep({ name: form === null ? "failed" : "filling" });
       setProblem(problemOf(error));
+      // 403: other digits may do. Otherwise this plan is used up.
+      if (!(error instanceof Failed && error.status === 403)) setPlan(null);
     }
+    setBusy(false);
   };
+  const prepare = (wanted: Action) =>
+    attempt(async () => {
+      setPlan(await client.plan(wanted));
+      setAction(wanted);
+    });
+  const run = ({ id }: PlanAnswer, { digits }: Values) =>
+    attempt(async () => {
+      setRan(await client.run(id, digits ?? null));
+      live.changed();
+    });
   useEffect(() => {
-    if (action !== null) void plan(action);
+    if (action !== null) void prepare(action);
   }, []);
   const submit = (values: Values) => {
     const wanted = form?.actionFor(values) ?? null;
     if (wanted === null) setProblem(t("form.unchanged"));
-    else void plan(wanted);
+    else void prepare(wanted);
   };
-  const run = async (plan: PlanAnswer, digits: string | null) => {
-    setProblem(null);
-    setStep({ name: "asking", plan, busy: true });
-    try {
-      setStep({ name: "done", ran: await client.run(plan.id, digits) });
-      live.changed();
-    } catch (error) {
-      setProblem(problemOf(error));
-      // 403: other digits may do. Otherwise this plan is used up.
-      const isOpen = error instanceof Failed && error.status === 403;
-      setStep(isOpen ? { name: "asking", plan, busy: false } : { name: "failed" });
-    }
-  };
-  // The form stays while its action is planned, so that nothing that was typed is lost.
-  const isFilling = form !== null && (step.name === "filling" || step.name === "planning");
   return (
     <Dialog title={action === null ? (form?.title ?? "") : titleOf(action, t)} onClose={onClose}>
-      {isFilling ? (
+      {ran !== null ? (
+        <div class="stack" role="status">
+          <p>{t("act.done")}</p>
+          {ran.note === null ? null : <p>{noteInWords(ran.note, t)}</p>}
+          {action?.kind === "token" || action?.kind === "create" ? <Text id="act.token.printed" /> : null}
+          <Undo command={ran.undo} />
+        </div>
+      ) : plan !== null ? (
+        <Planned plan={plan} problem={problem} busy={busy} onRun={(values) => void run(plan, values)} />
+      ) : form !== null && action === null ? (
         <Form
           fields={form.fields}
           command={form.command}
           problem={problem === null ? null : besideField(problem)}
-          busy={step.name === "planning"}
+          busy={busy}
           onSubmit={submit}
         />
-      ) : null}
-      {step.name === "planning" && !isFilling ? <p class="muted">{t("frame.loading")}</p> : null}
-      {step.name === "asking" ? (
-        <Asked plan={step.plan} busy={step.busy} onRun={(digits) => void run(step.plan, digits)} />
-      ) : null}
-      {step.name === "done" ? (
-        <div class="stack" role="status">
-          <p>{t("act.done")}</p>
-          {step.ran.note === null ? null : <p>{noteInWords(step.ran.note, t)}</p>}
-          {action?.kind === "token" || action?.kind === "create" ? <Text id="act.token.printed" /> : null}
-          {step.ran.undo === null ? null : <Undo command={step.ran.undo} />}
-        </div>
-      ) : null}
-      {problem === null || isFilling ? null : (
-        <p class="wrong" role="alert">
-          {problem}
-        </p>
+      ) : problem === null ? (
+        <p class="muted">{t("frame.loading")}</p>
+      ) : (
+        <>
+          <p class="wrong" role="alert">
+            {problem}
+          </p>
+          <p>
+            <button type="button" onClick={() => action !== null && void prepare(action)}>
+              {t("frame.again")}
+            </button>
+          </p>
+        </>
       )}
-      {step.name === "failed" && action !== null ? (
-        <p>
-          <button type="button" class="plain" onClick={() => void plan(action)}>
-            {t("frame.again")}
-          </button>
-        </p>
-      ) : null}
     </Dialog>
   );
 }
@@ -147,57 +139,43 @@ function besideField(problem: string): FormProblem {
   return { field, text };
 }
 
-interface AskedProps {
+interface PlannedProps {
   readonly plan: PlanAnswer;
+  readonly problem: string | null;
   readonly busy: boolean;
-  readonly onRun: (digits: string | null) => void;
+  readonly onRun: (values: Values) => void;
 }
 
-function Asked({ plan: { diff, needs_digits: needsDigits, undo }, busy, onRun }: AskedProps) {
+function Planned({ plan: { diff, needs_digits: needsDigits, undo }, problem, busy, onRun }: PlannedProps) {
   const { t } = useFrame();
-  const [digits, setDigits] = useState("");
-  const field = useId();
+  const digits: Field = {
+    name: "digits",
+    label: t("act.digits"),
+    check: (text) => (/^\d{6}$/.test(text) ? null : t("form.wrong.digits")),
+  };
   return (
-    <form
-      class="stack"
-      onSubmit={(event) => {
-        event.preventDefault();
-        onRun(needsDigits ? digits : null);
-      }}
-    >
+    <>
       {diff.length === 0 ? <p>{t("act.no-diff")}</p> : <Diff lines={diff} />}
       {undo === null ? <p class="muted">{t("act.no-undo")}</p> : <Undo command={undo} />}
       {needsDigits ? (
-        <>
-          <p>
-            {t("act.digits.why")} <Command text={advice.confirm()} />
-          </p>
-          <label for={field}>{t("act.digits")}</label>
-          <input
-            id={field}
-            type="text"
-            class="digits"
-            inputMode="numeric"
-            autocomplete="one-time-code"
-            pattern="[0-9]{6}"
-            maxLength={6}
-            required
-            value={digits}
-            onInput={(event) => setDigits(event.currentTarget.value)}
-          />
-        </>
+        <p>
+          {t("act.digits.why")} <Command text={advice.confirm()} />
+        </p>
       ) : null}
-      <p>
-        <button type="submit" class="primary" disabled={busy}>
-          {t("act.do")}
-        </button>
-      </p>
-    </form>
+      <Form
+        fields={() => (needsDigits ? [digits] : [])}
+        problem={problem === null ? null : { field: null, text: problem }}
+        busy={busy}
+        submit={t("act.do")}
+        onSubmit={onRun}
+      />
+    </>
   );
 }
 
-function Undo({ command }: { readonly command: string }) {
+function Undo({ command }: { readonly command: string | null }) {
   const { t } = useFrame();
+  if (command === null) return null;
   return (
     <p>
       {t("act.undo")} <Command text={command} />
@@ -210,7 +188,7 @@ function Diff({ lines }: { readonly lines: readonly string[] }) {
   return (
     <pre class="diff">
       {lines.map((line) => (
-        <span key={line} data-kind={/^[+-]/.test(line) ? line[0] : undefined}>
+        <span key={line} data-kind={line[0]}>
           {`${line}\n`}
         </span>
       ))}

@@ -16,7 +16,7 @@ export function Bookmark() {
   const [isOpen, setOpen] = useState(false);
   return (
     <>
-      <button type="button" class="plain" onClick={() => setOpen(true)}>
+      <button type="button" onClick={() => setOpen(true)}>
         {t("bookmark.open")}
       </button>
       {isOpen ? <BookmarkDialog onClose={() => setOpen(false)} /> : null}
@@ -41,7 +41,7 @@ function BookmarkDialog({ onClose }: { readonly onClose: () => void }) {
     column(t("word.name"), ({ name }) => name),
     column(t("word.last-use"), ({ used_at }) => dayName(used_at)),
     column(t("bookmark.revoke"), ({ name }) => (
-      <button type="button" class="plain" onClick={() => act({ kind: "revoke-browser", name })}>
+      <button type="button" onClick={() => act({ kind: "revoke-browser", name })}>
         {t("bookmark.revoke")}
         <span class="visually-hidden"> {name}</span>
       </button>

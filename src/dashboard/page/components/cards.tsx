@@ -11,13 +11,12 @@ import type { Now } from "../../api.ts";
 import { spanInWords, timeInWords, whenInWords } from "../format.ts";
 import { useFrame, useTime } from "../frame.tsx";
 import { moreInWords } from "../limits.ts";
-import type { Translate } from "../messages/messages.ts";
+import type { MessageId, Translate } from "../messages/messages.ts";
 import { causeMessage } from "../refusals.ts";
 import { hrefOf, hrefOfTool } from "../route.ts";
 import { gatewayProblem, reasonInWords } from "../sentences.ts";
 import { ActionButton } from "./action-dialog.tsx";
 import { Gauges } from "./gauge.tsx";
-import { Fold } from "./panel.tsx";
 import { Command, NextStep } from "./text.tsx";
 
 /** Something that needs the person. */
@@ -83,28 +82,11 @@ function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
   const failing = gateways.filter(({ state }) => state === "failing");
   const heldConsoles = consoles.filter(({ state }) => state === "needs-trust");
   const isNotifyHeld = notify.channels.some(({ state }) => state === "held");
-  const errorsCard: Card = {
-    id: "config",
-    kind: "bad",
-    title: t("card.config.title"),
-    body: (
-      <>
-        <ProblemLines file={config.path} problems={errors} />
-        <p>
-          {t("card.config.text")} <Command text={advice.check()} />
-        </p>
-      </>
-    ),
-  };
-  const warningsCard: Card = {
-    id: "warnings",
-    kind: "warn",
-    title: t("card.config.warnings", { n: warnings.length }),
-    body: (
-      <Fold title={t("card.config.show")}>
-        {() => <ProblemLines file={config.path} problems={warnings} />}
-      </Fold>
-    ),
+  const configCard = (kind: Card["kind"], title: string, found: readonly ConfigProblem[]): Card[] => {
+    if (found.length === 0) return [];
+    const lines = [kind === "bad" ? t("card.config.text") : null];
+    const body = <ProblemLines file={config.path} problems={found} />;
+    return [{ id: `config ${kind}`, kind, title, lines, body, next: advice.check() }];
   };
   return [
     ...alarms.filter(({ certain }) => certain).map((alarm) => alarmCard(alarm, time, t)),
@@ -124,7 +106,7 @@ function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
         next,
       };
     }),
-    ...(errors.length === 0 ? [] : [errorsCard]),
+    ...configCard("bad", t("card.config.title"), errors),
     ...inState("key-unavailable").map(({ name, why, next }): Card => {
       const title = t("card.unreadable.title", { tool: name });
       return { id: `unreadable ${name}`, kind: "bad", title, lines: [why], next };
@@ -135,7 +117,7 @@ function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
     ...inState("at-limit").map((tool) => limitCard(tool, time, t)),
     ...alarms.filter(({ certain }) => !certain).map((alarm) => alarmCard(alarm, time, t)),
     ...tools.flatMap((tool) => expiryCards(tool, consoleOf(tool), time, t)),
-    ...(warnings.length === 0 ? [] : [warningsCard]),
+    ...configCard("warn", t("card.config.warnings", { n: warnings.length }), warnings),
   ];
 }
 
@@ -230,8 +212,7 @@ function refusedCard(tool: ToolStatus, console: ConsoleStatus | null, time: numb
   const { status, key, times, since, words } = refused;
   const cause = refused.detail ?? (refused.cause === "unknown" ? null : refused.cause);
   const answer = cause === null ? `${status}` : `${status} (${cause})`;
-  const said = words?.replace(/\s+/g, " ").trim() ?? "";
-  const problem = said.length > 200 ? `${said.slice(0, 200)}…` : said;
+  const problem = (words ?? "").slice(0, 200);
   // In the reader's language, where the buttons do what the daemon says in English.
   const known = console === null ? null : causeMessage({ cause, cause_detail: null });
   return {
@@ -307,24 +288,17 @@ const SOON_MS = 7 * DAY_MS;
 /** What ends within a week: the tool by config.yaml, or its key at the console. */
 function expiryCards(tool: ToolStatus, console: ConsoleStatus | null, time: number, t: Translate): Card[] {
   const { name, expires } = tool;
-  const keyExpires = tool.console?.expires_at ?? null;
-  const isSoon = (at: number | null): at is number => at !== null && at > time && at - time <= SOON_MS;
-  const cards: Card[] = [];
-  const add = (id: string, title: string, link: ComponentChildren) =>
-    cards.push({ id: `${id} ${name}`, kind: "warn", title, actions: link });
-  if (isSoon(expires))
-    add(
-      "expires",
-      t("card.expires.title", { tool: name, when: whenInWords(expires, time, t) }),
-      <a href={hrefOfTool(name)}>{t("card.expires.later")}</a>,
-    );
-  if (isSoon(keyExpires) && console !== null)
-    add(
-      "key expires",
-      t("card.expires.key", { tool: name, when: whenInWords(keyExpires, time, t) }),
-      <ConsoleLink console={console} />,
-    );
-  return cards;
+  const card = (id: string, title: MessageId, at: number | null, actions: ComponentChildren): Card[] => {
+    if (at === null || at <= time || at - time > SOON_MS) return [];
+    const values = { tool: name, when: whenInWords(at, time, t) };
+    return [{ id: `${id} ${name}`, kind: "warn", title: t(title, values), actions }];
+  };
+  const later = <a href={hrefOfTool(name)}>{t("card.expires.later")}</a>;
+  const link = console === null ? null : <ConsoleLink console={console} />;
+  return [
+    ...card("expires", "card.expires.title", expires, later),
+    ...card("key expires", "card.expires.key", tool.console?.expires_at ?? null, link),
+  ];
 }
 
 interface ProblemLinesProps {

@@ -8,8 +8,9 @@ export interface Line {
   /** null: it has none, such as the requests of unknown callers. */
   readonly name: string | null;
   readonly values: readonly number[];
+  readonly total: number;
   /** How many requests each value lacks, because their cost is unknown. */
-  readonly unknown?: readonly number[];
+  readonly unknown: readonly number[];
   /** How many names were added up in it. Without it, it is about one. */
   readonly folded?: number;
 }
@@ -27,25 +28,21 @@ export function amountIn(measure: Measure): (value: number, unknown?: number) =>
   return measure === "money" ? costInWords : measure === "tokens" ? short : exact;
 }
 
+const VALUES = { money: "cost_microdollars", tokens: "tokens", requests: "requests" } as const;
+
 /** What a chart draws: a line for each name. */
 export function linesOf({ series, others }: UsageChart, measure: Measure): Line[] {
-  const lineOf = (one: UsageSeries): Line => ({
-    name: one.name,
-    values: valuesIn(one, measure),
-    ...(measure === "money" ? { unknown: one.unknown_cost } : {}),
-  });
+  const lineOf = (one: UsageSeries): Line => {
+    const values = one[VALUES[measure]];
+    const unknown = measure === "money" ? one.unknown_cost : [];
+    return { name: one.name, values, total: sum(values), unknown };
+  };
   const lines = series.map(lineOf);
   return others === null ? lines : [...lines, { ...lineOf(others), folded: others.names }];
 }
 
-function valuesIn(series: UsageSeries, measure: Measure): readonly number[] {
-  if (measure === "money") return series.cost_microdollars;
-  return measure === "tokens" ? series.tokens : series.requests;
-}
-
 /** One color of the bars. */
 export interface Layer extends Line {
-  readonly total: number;
   /** The CSS variable of its color. */
   readonly paint: string;
 }
@@ -53,11 +50,11 @@ export interface Layer extends Line {
 /** People cannot distinguish more colors than this. */
 export const MAX_COLORS = 8;
 /** The gray of what was folded together. */
-export const OTHER = `--series-${MAX_COLORS}`;
+const OTHER = `--series-${MAX_COLORS}`;
 
 /** The largest is first, at the bottom of the bars. What does not fit is added up in one layer. */
 export function layersOf(lines: readonly Line[]): Layer[] {
-  const sized = lines.map((line) => ({ ...line, total: sum(line.values) })).filter(({ total }) => total > 0);
+  const sized = lines.filter(({ total }) => total > 0);
   const named = sized.filter(({ folded }) => folded === undefined).sort((a, b) => b.total - a.total);
   const shown = sized.length <= MAX_COLORS ? named : named.slice(0, MAX_COLORS - 1);
   const rest = sized.filter((line) => !shown.includes(line));
@@ -85,12 +82,12 @@ function hash(text: string): number {
 }
 
 /** All lines as one without a name. */
-export function added(lines: readonly Line[]): Line & { readonly total: number } {
+export function added(lines: readonly Line[]): Line {
   const length = Math.max(0, ...lines.map(({ values }) => values.length));
   const each = (pick: (line: Line, bar: number) => number | undefined) =>
     Array.from({ length }, (_, bar) => sum(lines.map((line) => pick(line, bar) ?? 0)));
   const values = each((line, bar) => line.values[bar]);
-  return { name: null, values, unknown: each((line, bar) => line.unknown?.[bar]), total: sum(values) };
+  return { name: null, values, unknown: each((line, bar) => line.unknown[bar]), total: sum(values) };
 }
 
 /** For each layer the height of its top, with all layers below it; null: it has nothing in that bar. */
@@ -116,13 +113,10 @@ export interface BarNames {
   readonly title: (bar: number) => string;
 }
 
-/** @param zone the daemon's, in which its days and hours begin. A browser that does not know it uses its own. */
-export function barNames(
-  bins: readonly number[],
-  bin: "hour" | "day" | "month",
-  zone: string | undefined,
-): BarNames {
-  const format = formatIn(zone);
+/** @param zone the daemon's, in which its days and hours begin */
+export function barNames(bins: readonly number[], bin: "hour" | "day" | "month", zone: string): BarNames {
+  // The one date format of the page, which Sweden has too.
+  const format = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "short", timeZone: zone });
   const moments = bins.map((at) => format.format(at));
   const isOneDay = moments[0]?.slice(0, 10) === moments.at(-1)?.slice(0, 10);
   const lengths = { month: "2026-11".length, day: "2026-11-03".length, hour: "2026-11-03 14:00".length };
@@ -135,14 +129,4 @@ export function barNames(
     },
     title: (bar) => (moments[bar] ?? "").slice(0, lengths[bin]),
   };
-}
-
-/** The one date format of the page, which Sweden has too. */
-function formatIn(zone: string | undefined): Intl.DateTimeFormat {
-  const options = { dateStyle: "short", timeStyle: "short" } as const;
-  try {
-    return new Intl.DateTimeFormat("sv-SE", zone === undefined ? options : { ...options, timeZone: zone });
-  } catch {
-    return new Intl.DateTimeFormat("sv-SE", options);
-  }
 }

@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import type { Field, Values } from "../form.ts";
 import { useFrame } from "../frame.tsx";
+import { Options } from "./panel.tsx";
 import { Command } from "./text.tsx";
 
 interface DialogProps {
@@ -22,9 +23,9 @@ export function Dialog({ title, onClose, children }: DialogProps) {
   }, []);
   return (
     <dialog class="stack" ref={dialog} aria-labelledby={heading} onClose={onClose}>
-      <div class="dialog-head row">
+      <div class="dialog-head">
         <h2 id={heading}>{title}</h2>
-        <button type="button" class="plain" onClick={() => dialog.current?.close()}>
+        <button type="button" onClick={() => dialog.current?.close()}>
           {t("frame.close")}
         </button>
       </div>
@@ -47,10 +48,12 @@ interface FormProps {
   /** Why what was sent last cannot be done. */
   readonly problem: FormProblem | null;
   readonly busy: boolean;
+  /** What the button says. */
+  readonly submit?: string;
   readonly onSubmit: (values: Values) => void;
 }
 
-export function Form({ fields, command, problem, busy, onSubmit }: FormProps) {
+export function Form({ fields, command, problem, busy, submit, onSubmit }: FormProps) {
   const { t } = useFrame();
   const [typed, setTyped] = useState<Values>({});
   const [checked, setChecked] = useState<readonly FormProblem[]>([]);
@@ -62,7 +65,7 @@ export function Form({ fields, command, problem, busy, onSubmit }: FormProps) {
   useEffect(() => {
     form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
   }, [checked, problem?.text]);
-  const submit = (event: Event) => {
+  const send = (event: Event) => {
     event.preventDefault();
     const trimmed = Object.fromEntries(Object.entries(values).map(([name, text]) => [name, text.trim()]));
     const found = asked.flatMap(({ name, check }): FormProblem[] => {
@@ -74,7 +77,7 @@ export function Form({ fields, command, problem, busy, onSubmit }: FormProps) {
   };
   const general = problems.filter(({ field }) => !asked.some(({ name }) => name === field));
   return (
-    <form class="stack" ref={form} noValidate onSubmit={submit}>
+    <form class="stack" ref={form} noValidate onSubmit={send}>
       <div class="grid">
         {asked.map((field) => (
           <FieldInput
@@ -94,7 +97,7 @@ export function Form({ fields, command, problem, busy, onSubmit }: FormProps) {
       {typeInstead === null ? (
         <p>
           <button type="submit" class="primary" disabled={busy}>
-            {t("form.next")}
+            {submit ?? t("form.next")}
           </button>
         </p>
       ) : (
@@ -144,11 +147,7 @@ function FieldInput({ field: { label, hint, choices }, value, problem, onType }:
         />
       ) : (
         <select {...shared} value={value} onChange={(event) => onType(event.currentTarget.value)}>
-          {choices.map(([each, text]) => (
-            <option key={each} value={each}>
-              {text}
-            </option>
-          ))}
+          <Options choices={choices} />
         </select>
       )}
       {problem === null ? null : (

@@ -2,7 +2,7 @@ import type { LimitStatus } from "../../../control/tool-status.ts";
 import { statusFigures } from "../../../limits/format.ts";
 import { whenInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
-import { fullest, fullnessOf, limitName, type ShownLimit, usedInWords } from "../limits.ts";
+import { fullest, limitName, type ShownLimit, shareOf, usedInWords } from "../limits.ts";
 
 /** How full each limit is: in words for screen readers too, and as a bar. */
 export function Gauges({ limits, time }: { readonly limits: readonly LimitStatus[]; readonly time: number }) {
@@ -46,23 +46,14 @@ export function FullestLimit({ limits, none }: FullestLimitProps) {
   const limit = fullest(limits);
   if (limit === null) return <span class="muted">{none}</span>;
   return (
-    <div class="fullest">
+    <div>
       {usedInWords(statusFigures(limit), t)} <span class="muted small">{limitName(limit, t)}</span>
       <Bar limit={limit} />
     </div>
   );
 }
 
-/** What is reserved for requests in flight is drawn paler, behind what is used for good. */
+/** What is reserved for requests in flight counts. The words beside it say the same. */
 function Bar({ limit }: { readonly limit: ShownLimit }) {
-  const { used, held, most } = limit;
-  const share = (amount: number) => (most <= 0 ? 100 : Math.min(100, (100 * amount) / most));
-  // Something is never drawn as nothing.
-  const width = (amount: number) => (amount > 0 ? Math.max(1.5, share(amount)) : 0);
-  return (
-    <svg class="gauge" data-full={fullnessOf(limit)} aria-hidden="true" width="100%" height="6">
-      <rect class="held" width={`${width((used ?? 0) + (held ?? 0))}%`} height="6" />
-      <rect class="used" width={`${width(used ?? 0)}%`} height="6" />
-    </svg>
-  );
+  return <meter value={shareOf(limit)} low={0.85} high={0.999} optimum={0} aria-hidden="true" />;
 }

@@ -22,7 +22,6 @@ export function Header({ page, state, onSkip }: HeaderProps) {
         {t("frame.skip")}
       </button>
       <a class="brand" href={hrefOf("overview")}>
-        <KeyMark />
         keybearer
       </a>
       <nav aria-label={t("frame.pages")}>
@@ -40,23 +39,12 @@ export function Header({ page, state, onSkip }: HeaderProps) {
   );
 }
 
-function KeyMark() {
-  return (
-    <svg viewBox="0 0 32 32" width="20" height="20" aria-hidden="true">
-      <g fill="none" stroke="currentColor" stroke-width="3.4" stroke-linecap="round">
-        <circle cx="9" cy="16" r="5.5" />
-        <path d="M14.5 16H29M24 16v5.5" />
-      </g>
-    </svg>
-  );
-}
-
 export function Footer({ now }: { readonly now: Now | null }) {
   const { t, language } = useFrame();
   if (now === null) return null;
   const { version, uptime_s: up, listen, config, sandbox } = now.status;
   return (
-    <footer>
+    <footer class="row muted small">
       <span>
         {t("frame.footer", { version, span: spanInWords(up * 1000, t), listen: listen.join(", ") })}
       </span>

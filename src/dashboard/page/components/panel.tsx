@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
+import type { Choice } from "../form.ts";
 
 interface PanelProps {
   /** A class, for what is only so in this panel. */
@@ -15,7 +16,7 @@ export function Panel({ name, title, aside, children }: PanelProps) {
   const heading = useId();
   return (
     <section class={`panel ${name}`} aria-labelledby={heading}>
-      <header>
+      <header class="row">
         <h2 id={heading}>{title}</h2>
         {aside}
       </header>
@@ -104,12 +105,20 @@ export function Select<T extends string>(props: SelectProps<T>) {
     <label class="row">
       <span class={hasHiddenLabel ? "visually-hidden" : undefined}>{label}</span>
       <select value={value} onChange={(event) => onChoose(event.currentTarget.value as T)}>
-        {choices.map(([each, text]) => (
-          <option key={each} value={each}>
-            {text}
-          </option>
-        ))}
+        <Options choices={choices} />
       </select>
     </label>
+  );
+}
+
+export function Options({ choices }: { readonly choices: readonly Choice[] }) {
+  return (
+    <>
+      {choices.map(([each, text]) => (
+        <option key={each} value={each}>
+          {text}
+        </option>
+      ))}
+    </>
   );
 }

@@ -1,6 +1,6 @@
 import { type ComponentChildren, Fragment } from "preact";
-import { useRef, useState } from "preact/hooks";
-import { useFrame, useResize } from "../frame.tsx";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { useFrame } from "../frame.tsx";
 import { Panel } from "./panel.tsx";
 import { type Sortable, sortRows } from "./sort-rows.ts";
 
@@ -45,7 +45,8 @@ export interface TableProps<Row> {
 }
 
 export function Table<Row>(props: TableProps<Row>) {
-  const { caption, columns, rows, keyOf, empty, sort = null, onSort, below, first = Infinity } = props;
+  const { caption, columns, rows, keyOf, empty, sort = null, onSort, hrefOf, below } = props;
+  const { first = Infinity } = props;
   const { t } = useFrame();
   const [all, setAll] = useState(false);
   if (rows.length === 0 && empty !== undefined) return <p class="empty">{empty}</p>;
@@ -66,8 +67,24 @@ export function Table<Row>(props: TableProps<Row>) {
             .slice(0, all ? rows.length : first)
             .map((row) => (
               <Fragment key={keyOf(row)}>
-                <Cells row={row} {...props} />
-                {below === undefined ? null : <Below span={columns.length}>{below(row)}</Below>}
+                <tr>
+                  {columns.map(({ cell, isNumber }, at) =>
+                    at > 0 ? (
+                      <td class={isNumber ? "num" : undefined}>{cell(row)}</td>
+                    ) : (
+                      <th scope="row">
+                        {hrefOf === undefined ? cell(row) : <a href={hrefOf(row)}>{cell(row)}</a>}
+                      </th>
+                    ),
+                  )}
+                </tr>
+                {below === undefined ? null : (
+                  <tr class="below">
+                    <td colSpan={columns.length}>
+                      <div class="said">{below(row)}</div>
+                    </td>
+                  </tr>
+                )}
               </Fragment>
             ))}
         </tbody>
@@ -81,41 +98,19 @@ export function Table<Row>(props: TableProps<Row>) {
   );
 }
 
-function Cells<Row>({ row, columns, hrefOf }: TableProps<Row> & { readonly row: Row }) {
-  const [first, ...others] = columns;
-  const name = first?.cell(row);
-  return (
-    <tr>
-      <th scope="row">{hrefOf === undefined ? name : <a href={hrefOf(row)}>{name}</a>}</th>
-      {others.map(({ cell, isNumber }, at) => (
-        <td key={at} class={isNumber ? "num" : undefined}>
-          {cell(row)}
-        </td>
-      ))}
-    </tr>
-  );
-}
-
-/** The table may be wider than the page; what is said below a row is not. */
-function Below({ span, children }: { readonly span: number; readonly children: ComponentChildren }) {
-  return (
-    <tr class="below">
-      <td colSpan={span}>
-        <div class="said">{children}</div>
-      </td>
-    </tr>
-  );
-}
-
 /** Where it is too wide, the keyboard must be able to scroll it: it may have nothing else to focus. */
 function ScrollingTable({ children }: { readonly children: ComponentChildren }) {
   const wrap = useRef<HTMLDivElement>(null);
-  useResize(wrap, (element) => {
-    if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
-    else element.removeAttribute("tabindex");
-  });
+  const [isWide, setWide] = useState(false);
+  useEffect(() => {
+    const element = wrap.current;
+    if (element === null) return;
+    const watch = new ResizeObserver(() => setWide(element.scrollWidth > element.clientWidth));
+    for (const each of [element, ...element.children]) watch.observe(each);
+    return () => watch.disconnect();
+  }, []);
   return (
-    <div class="table-wrap" ref={wrap}>
+    <div class="table-wrap" ref={wrap} tabIndex={isWide ? 0 : undefined}>
       <table class="data">{children}</table>
     </div>
   );

@@ -58,7 +58,7 @@ export function Copy({ text, what }: CopyProps) {
     );
   };
   return (
-    <button type="button" class="plain copy" onClick={copy}>
+    <button type="button" class="copy" onClick={copy}>
       <span aria-live="polite">{t(`frame.${outcome}`)}</span>
       <span class="visually-hidden"> {what}</span>
     </button>

@@ -1,5 +1,5 @@
 import { signedText } from "../../bookmarks/signed-text.ts";
-import { type Client, Failed, messageOf } from "./client.ts";
+import { type Client, Failed, messageOf, pause } from "./client.ts";
 import type { Session } from "./session.ts";
 
 /** By which keybearer knows this browser again. A script can sign with the private half, but not read it. */
@@ -50,7 +50,7 @@ async function exchangeOnceBack(client: Client, key: BrowserKey): Promise<string
     } catch (error) {
       const isGone = error instanceof Failed && error.kind === "gone";
       if (!isGone || attempt === ATTEMPTS) throw error;
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      await pause(RETRY_MS);
     }
   }
 }

@@ -22,11 +22,15 @@ export class Failed extends Error {
   }
 }
 
+export function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-export function isAbort(error: unknown): boolean {
+function isAbort(error: unknown): boolean {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
@@ -79,7 +83,7 @@ export class Client {
   }
 
   /** An event stream, at its beginning. */
-  async events(signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+  async events(signal: AbortSignal): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
     const { body } = await this.#ask("/api/events", { signal, headers: { accept: "text/event-stream" } });
     if (body === null) throw new Failed("gone", "the event stream is empty");
     return body;

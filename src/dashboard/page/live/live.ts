@@ -1,5 +1,5 @@
 import type { Events, Now, ShownRecord } from "../../api.ts";
-import { type Client, Failed } from "./client.ts";
+import { type Client, Failed, pause } from "./client.ts";
 import type { Session } from "./session.ts";
 
 export type Link =
@@ -125,7 +125,7 @@ export class Live {
       if (error instanceof Failed && error.kind === "session") return this.sessionOver();
       if (this.#state.link.state === "live") wait = FIRST_RETRY_MS;
       this.#noteFailure(error);
-      await pause(wait, own.signal);
+      await pause(wait);
     }
   }
 
@@ -197,32 +197,18 @@ async function readAll(client: Client, signal: AbortSignal, take: (event: string
   let timer = setTimeout(() => silence.abort(), SILENCE_MS);
   try {
     const stream = await client.events(AbortSignal.any([signal, silence.signal]));
-    const decoder = new TextDecoder();
+    const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
-    const reader = stream.getReader();
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
       clearTimeout(timer);
       timer = setTimeout(() => silence.abort(), SILENCE_MS);
-      const events = (rest + decoder.decode(piece.value, { stream: true })).split("\n\n");
+      const events = (rest + piece.value).split("\n\n");
       rest = events.pop() ?? "";
       for (const event of events) take(event);
     }
   } finally {
     clearTimeout(timer);
   }
-}
-
-function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      // A page may try for days.
-      signal?.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal?.addEventListener("abort", end);
-  });
 }
 
 function added<T>(set: Set<T>, one: T): () => void {

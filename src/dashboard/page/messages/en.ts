@@ -228,7 +228,6 @@ export const EN = {
   "card.config.text":
     "keybearer keeps using the last valid version. Correct the file and save it; no restart is needed.",
   "card.config.warnings": "{n} warning about config.yaml|{n} warnings about config.yaml",
-  "card.config.show": "show them",
   "overview.title": "Overview",
   "overview.cost.today": "cost today",
   "overview.requests.today": "requests today",
@@ -362,17 +361,23 @@ export const EN = {
   "refusal.none": "unknown reason",
   "refusal-next.token-missing": "Give the program its token: `keybearer use <tool>`",
   "refusal-next.token-incomplete": "Copy the whole token, or make a new one: `keybearer tools token <tool>`",
+  "refusal-next.token-unknown": "Copy the whole token, or make a new one: `keybearer tools token <tool>`",
   "refusal-next.foreign-key":
     "Leave only the keybearer token in the program's settings: `keybearer use <tool>`",
   "refusal-next.tool-disabled": "`keybearer tools enable {tool}`",
   "refusal-next.tool-expired": "Change `tools.{tool}.expires` in config.yaml",
   "refusal-next.key-unavailable": "Find out why: `keybearer doctor`",
+  "refusal-next.store-unavailable": "Find out why: `keybearer doctor`",
   "refusal-next.needs-trust": "If you made the edit: `keybearer trust {tool}`",
   "refusal-next.group-disabled": "Change the group's `enabled` in config.yaml",
   "refusal-next.model-not-in-group": "See which models it can use: `keybearer models --tool {tool}`",
   "refusal-next.price-unknown": "Add the price of `{model}` under `prices` in config.yaml",
   "refusal-next.rate-limited":
-    "Capacity returns by itself. For more now: `keybearer tools lift {tool} {option}`",
+    "Capacity returns by itself. For more now: `keybearer tools lift {tool} --requests`",
+  "refusal-next.tokens-limited":
+    "Capacity returns by itself. For more now: `keybearer tools lift {tool} --tokens`",
+  "refusal-next.spend-limited":
+    "Capacity returns by itself. For more now: `keybearer tools lift {tool} --spend`",
   "refusal-next.too-many-at-once": "Let it wait for capacity: `tools.{tool}.limits.wait` in config.yaml",
   "refusal-next.session-limited":
     "Begin a new session, or see `keybearer sessions` for how to give this one more",
@@ -386,6 +391,8 @@ export const EN = {
   "refusal-next.websockets-off": "If the gateway supports them: `websockets: true`",
   "refusal-next.gateway-unreachable":
     "Find out whether it is the gateway or this machine: `keybearer doctor`",
+  "refusal-next.gateway-broken": "Find out whether it is the gateway or this machine: `keybearer doctor`",
+  "refusal-next.gateway-timeout": "Find out whether it is the gateway or this machine: `keybearer doctor`",
   "refusal-next.log-unavailable": "Find out why: `keybearer status`",
 
   // Tools
@@ -451,6 +458,7 @@ export const EN = {
   "form.wrong.requests": "Write a whole number above zero, such as 60.",
   "form.wrong.tokens": "Write a number of tokens above zero, such as 400k.",
   "form.wrong.name": "Use up to 40 letters, digits, dots, hyphens and underscores, a letter or digit first.",
+  "form.wrong.digits": "Type the six digits that the terminal shows.",
   "form.token": "A new token for {tool}",
   "form.token.name": "name of the token",
   "form.create": "add a tool",

@@ -17,9 +17,9 @@ export function BillPage({ state, query, setQuery }: PageProps) {
   const { t } = useFrame();
   const now = useTime();
   const { consoles } = state.now.status;
-  // A sync that ends is news at once.
-  const on = consoles.map(({ gateway, last_sync }) => `${gateway} ${last_sync}`).join();
-  const asked = useAnswer("/api/mirror", { on, everyMs: AGAIN_MS });
+  // A sync that ends is news.
+  const fresh = consoles.map(({ gateway, last_sync }) => `${gateway} ${last_sync}`).join();
+  const asked = useAnswer("/api/mirror", { fresh, everyMs: AGAIN_MS });
   return (
     <>
       <h1>{t("bill.title")}</h1>

@@ -11,7 +11,7 @@ export function EventsPage({ state: { now } }: PageProps) {
   const { t } = useFrame();
   const time = useTime();
   // What lasts is in the status, so a change there means that there is a new event.
-  const asked = useAnswer("/api/history", { on: now.status.events[0]?.id });
+  const asked = useAnswer("/api/history", { fresh: now.status.events[0]?.id });
   const { channels, quiet } = now.status.notify;
   return (
     <>

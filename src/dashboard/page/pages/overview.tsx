@@ -150,7 +150,7 @@ function LastDay() {
             chart.total.cost_microdollars === 0 ? (
               <p class="empty">{t("overview.last-day.empty")}</p>
             ) : (
-              <Chart label={t("overview.last-day")} chart={chart} measure="money" hasLegend />
+              <Chart label={t("overview.last-day")} chart={chart} measure="money" />
             )
           }
         </Answered>
@@ -186,7 +186,7 @@ function Gateways({ now: { at, status, first_bytes } }: { readonly now: Now }) {
   ];
   return (
     <TablePanel
-      name="gateways one-line"
+      name="gateways"
       title={t("overview.gateways")}
       rows={gateways}
       keyOf={({ name }) => name}

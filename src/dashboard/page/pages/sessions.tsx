@@ -61,7 +61,7 @@ export function Sessions({ title, aside, empty, sessions, running, hasTools }: S
     columns.push(column(t("tools.limits"), ({ limits }) => <FullestLimit limits={limits} none="–" />));
   return (
     <TablePanel
-      name="sessions one-line"
+      name="sessions"
       title={title}
       aside={aside}
       columns={columns}

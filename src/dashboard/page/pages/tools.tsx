@@ -15,7 +15,7 @@ import { costOfDay, gatewayAndGroup, othersOf, type ShownTool, ToolState, ToolVi
 /** All tools, or one of them. */
 export function ToolsPage({ state: { now }, query, setQuery }: PageProps) {
   const { t } = useFrame();
-  const asked = useAnswer("/api/tools", { on: now.status.config.revision });
+  const asked = useAnswer("/api/tools", { fresh: now.status.config.revision });
   const name = query.get("tool");
   return (
     <Answered asked={asked}>
@@ -78,7 +78,7 @@ function ToolList({ answer, tools, query, setQuery }: ToolListProps) {
           <ActionButton action={createForm(answer, t)}>{t("form.create")}</ActionButton>
         )}
       </div>
-      <div class="panel tool-list one-line">
+      <div class="panel tool-list">
         <Table
           caption={t("tools.title")}
           columns={columnsOf(tools, time, t)}

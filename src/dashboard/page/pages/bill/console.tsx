@@ -165,7 +165,7 @@ export function ConsoleKeys({ keys, problems }: KeysProps) {
     );
   return (
     <TablePanel
-      name="bill-keys one-line"
+      name="bill-keys"
       title={t("bill.keys")}
       columns={columns}
       rows={keys}

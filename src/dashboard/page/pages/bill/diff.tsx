@@ -41,7 +41,7 @@ export function RowsToCheck({ rows, blind }: DiffProps) {
   ];
   return (
     <TablePanel
-      name="bill-diff one-line"
+      name="bill-diff"
       title={t("bill.diff")}
       rows={rows}
       first={FIRST}

@@ -150,7 +150,7 @@ export function MonthPanel({ month, onMonth }: MonthProps) {
             choices={choices.map((each) => [each, each])}
             onChoose={onMonth}
           />
-          <button type="button" class="plain" disabled={bill === null} onClick={() => print()}>
+          <button type="button" disabled={bill === null} onClick={() => print()}>
             {t("bill.month.print")}
           </button>
         </div>

@@ -24,7 +24,7 @@ export function Connect({ tool, answer }: { readonly tool: ToolSettings; readonl
   const client = findClient(chosen);
   const models = useAnswer("/api/models", {
     query: new URLSearchParams({ tool: tool.name }),
-    on: String(tool.enabled),
+    fresh: String(tool.enabled),
   });
   const listed = (models.value?.models?.models ?? []).filter((model) => model.in_group).map(({ id }) => id);
   const clients = [...guessed, ...CLIENTS.filter((each) => !guessed.includes(each))];

@@ -50,8 +50,8 @@ export function ToolView({ tool, answer, running }: ToolViewProps) {
   const { name, today } = tool;
   const { text: why, next } = toolProblem(tool, useTime(), t);
   const requests = today?.requests ?? 0;
-  const on = `${tool.running} ${tool.last_use} ${requests}`;
-  const asked = useAnswer(`/api/tools/${encodeURIComponent(name)}`, { on });
+  const fresh = `${tool.running} ${tool.last_use} ${requests}`;
+  const asked = useAnswer(`/api/tools/${encodeURIComponent(name)}`, { fresh });
   return (
     <>
       <div class="stack">
@@ -115,7 +115,7 @@ function Actions({ tool, details, answer }: ActionsProps) {
       <ActionButton action={{ kind: "rotate", tool: name }}>{t("tools.rotate")}</ActionButton>
       <ActionButton
         action={{ kind: enabled ? "disable" : "enable", tool: name }}
-        look={enabled ? "plain danger" : "plain"}
+        look={enabled ? "danger" : undefined}
       >
         {t(enabled ? "tools.disable" : "tools.enable")}
       </ActionButton>

@@ -42,7 +42,7 @@ export function RecordList({ view, span, fresh }: ListProps) {
   const { from, to } = datesOf(span);
   return (
     <Panel
-      name="records one-line"
+      name="records"
       title={t("records.title")}
       aside={<SaveButton query={selection.toString()} name={`keybearer-${from}-${to}.csv`} />}
     >
@@ -117,7 +117,7 @@ function SaveButton({ query, name }: { readonly query: string; readonly name: st
   };
   return (
     <>
-      <button type="button" class="plain" disabled={isBusy} onClick={() => void save()}>
+      <button type="button" disabled={isBusy} onClick={() => void save()}>
         {t(isBusy ? "records.csv.busy" : "records.csv")}
       </button>
       {problem === null ? null : <span role="alert">{t("frame.failed", { problem })}</span>}

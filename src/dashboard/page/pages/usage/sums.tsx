@@ -2,8 +2,8 @@ import { useMemo } from "preact/hooks";
 import { dollars, duration, exact } from "../../../../core/units.ts";
 import { percent, short } from "../../../../usage/reports/format.ts";
 import type { UsageChart, UsageRow, UsageSums } from "../../../api.ts";
-import { Chart, Swatch } from "../../components/chart.tsx";
-import { layersOf, linesOf, type Measure, nameInWords, OTHER } from "../../components/chart-layers.ts";
+import { Chart } from "../../components/chart.tsx";
+import { nameInWords } from "../../components/chart-layers.ts";
 import { wholeInput } from "../../components/compared.ts";
 import { type Figure, Figures } from "../../components/panel.tsx";
 import { type Column, column, numberColumn, Table } from "../../components/table.tsx";
@@ -32,7 +32,7 @@ export function Sums({ chart, before, view, onChange }: SumsProps) {
   // While something else is asked for, what is shown is what was: not the old numbers under new names.
   const { by, bin, bins } = chart;
   const { measure } = view;
-  const columns = useMemo(() => columnsFor(chart, before, measure, t), [chart, before, measure, t]);
+  const columns = useMemo(() => columnsFor(chart, before, t), [chart, before, t]);
   const dates = datesOf({ since: chart.since ?? 0, until: chart.until ?? 0 });
   const label = t("usage.chart.label", {
     measure: t(`usage.show.${measure}`),
@@ -136,16 +136,8 @@ function figuresOf(total: UsageSums, before: UsageSums | null, t: Translate): re
   });
 }
 
-function columnsFor(
-  chart: UsageChart,
-  before: UsageChart | null,
-  measure: Measure,
-  t: Translate,
-): readonly Column<UsageRow>[] {
+function columnsFor(chart: UsageChart, before: UsageChart | null, t: Translate): readonly Column<UsageRow>[] {
   const { by, first_byte_exact } = chart;
-  const paints = new Map(
-    layersOf(linesOf(chart, measure)).map(({ name, paint, folded }) => [folded ? "" : name, paint]),
-  );
   const costs = new Map(before?.rows.map(({ name, cost_microdollars: cost }) => [name, cost]));
   const costBefore = ({ name }: UsageRow) => costs.get(name) ?? 0;
   const number = (id: keyof typeof QUANTITIES, about = "") =>
@@ -155,9 +147,7 @@ function columnsFor(
     });
   const about = first_byte_exact ? "" : "≈ ";
   const name = ({ name }: UsageRow) => (
-    <span class={name === null ? "usage-name muted" : "usage-name"}>
-      <Swatch paint={paints.get(name) ?? OTHER} /> {nameInWords(name, by, t)}
-    </span>
+    <span class={name === null ? "usage-name muted" : "usage-name"}>{nameInWords(name, by, t)}</span>
   );
   const change = (row: UsageRow) => changeInWords(row.cost_microdollars, costBefore(row)) ?? "–";
   return [
