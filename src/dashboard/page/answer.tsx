@@ -68,33 +68,24 @@ const NOTHING = { value: null, problem: null, busy: true };
 
 interface AnsweredProps<T> {
   readonly asked: Answer<T>;
-  /** Shown until the first answer comes. */
-  readonly waiting?: string;
   readonly children: (value: T) => ComponentChildren;
 }
 
 /** What was answered. Why there is no answer, or no newer one, comes with a button that asks again. */
-export function Answered<T>({ asked, waiting, children }: AnsweredProps<T>) {
+export function Answered<T>({ asked: { value, busy, problem, again }, children }: AnsweredProps<T>) {
   const { t } = useFrame();
-  const { value, busy } = asked;
-  if (value === null && busy) return <p class="empty">{waiting ?? t("frame.loading")}</p>;
+  if (value === null && busy) return <p class="empty">{t("frame.loading")}</p>;
   return (
     <>
-      <Problem asked={asked} />
+      {problem === null ? null : (
+        <p class="box notice row" role="alert">
+          <span>{t("frame.failed", { problem })}</span>
+          <button type="button" onClick={again}>
+            {t("frame.again")}
+          </button>
+        </p>
+      )}
       {value === null ? null : children(value)}
     </>
-  );
-}
-
-export function Problem({ asked: { problem, again } }: { readonly asked: Answer<unknown> }) {
-  const { t } = useFrame();
-  if (problem === null) return null;
-  return (
-    <p class="box notice row" role="alert">
-      <span>{t("frame.failed", { problem })}</span>
-      <button type="button" onClick={again}>
-        {t("frame.again")}
-      </button>
-    </p>
   );
 }

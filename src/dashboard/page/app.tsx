@@ -47,7 +47,7 @@ export function App({ parts }: { readonly parts: Parts }) {
   const shown = link.state === "no-session" || now === null ? null : { link, now };
   return (
     <FrameContext.Provider value={{ ...parts, act: setOpened }}>
-      <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
+      <Header page={route.page} state={state} />
       <main id="main" ref={main} tabIndex={-1}>
         <LinkNotice state={state} />
         {shown === null || route.page === "overview" ? null : <CardsLine now={shown.now} />}

@@ -17,11 +17,10 @@ import { hrefOf, hrefOfTool } from "../route.ts";
 import { gatewayProblem, reasonInWords } from "../sentences.ts";
 import { ActionButton } from "./action-dialog.tsx";
 import { Gauges } from "./gauge.tsx";
-import { Command, NextStep } from "./text.tsx";
+import { NextStep } from "./text.tsx";
 
 /** Something that needs the person. */
 interface Card {
-  readonly id: string;
   readonly kind: "bad" | "warn";
   readonly title: string;
   /** What happened. null: nothing to say. */
@@ -40,8 +39,8 @@ export function Cards({ now }: { readonly now: Now }) {
   if (cards.length === 0) return null;
   return (
     <section class="stack" aria-label={t("card.region")}>
-      {cards.map(({ id, kind, title, lines = [], body, next = null, actions }) => (
-        <article key={id} class="box card stack" data-kind={kind}>
+      {cards.map(({ kind, title, lines = [], body, next = null, actions }) => (
+        <article key={title} class="box card stack" data-kind={kind}>
           {/* Only the title is an alert: what counts up below it would be read out again and again. */}
           <div role="alert">
             <h2>{title}</h2>
@@ -86,7 +85,7 @@ function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
     if (found.length === 0) return [];
     const lines = [kind === "bad" ? t("card.config.text") : null];
     const body = <ProblemLines file={config.path} problems={found} />;
-    return [{ id: `config ${kind}`, kind, title, lines, body, next: advice.check() }];
+    return [{ kind, title, lines, body, next: advice.check() }];
   };
   return [
     ...alarms.filter(({ certain }) => certain).map((alarm) => alarmCard(alarm, time, t)),
@@ -99,7 +98,6 @@ function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
         problem: why === null ? t("frame.unknown") : gatewayProblem(why, t),
       };
       return {
-        id: `gateway ${name}`,
         kind: "bad",
         title: t("card.gateway.title", { gateway: name }),
         lines: [t("card.gateway.text", values)],
@@ -109,7 +107,7 @@ function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
     ...configCard("bad", t("card.config.title"), errors),
     ...inState("key-unavailable").map(({ name, why, next }): Card => {
       const title = t("card.unreadable.title", { tool: name });
-      return { id: `unreadable ${name}`, kind: "bad", title, lines: [why], next };
+      return { kind: "bad", title, lines: [why], next };
     }),
     ...inState("needs-trust").map(({ name, why }) => heldCard(name, why, t)),
     ...heldConsoles.map(({ gateway, why }) => heldCard(gateway, why, t)),
@@ -123,7 +121,9 @@ function cardsFor({ status }: Now, time: number, t: Translate): Card[] {
 
 /** A key was used outside keybearer, or may have been: whose, how much, since when, and what to do now. */
 function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
-  const { gateway, key, certain, tools, models, ips, count, last_at, reason } = alarm;
+  const { gateway, key, certain, tools, models, ips, count, last_at, reason, replaced, unlisted } = alarm;
+  // A key that no tool has can only be deleted.
+  const isUseless = replaced || tools.length === 0;
   const level = certain ? "alarm" : "suspected";
   const money = dollars(alarm.billed_microdollars);
   const first = timeInWords(alarm.first_at, time);
@@ -131,7 +131,6 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
   if (models.length > 0) facts.push(t("card.alarm.models", { n: models.length, models: models.join(", ") }));
   if (ips.length > 0) facts.push(t("card.alarm.ips", { ips: ips.join(", ") }));
   return {
-    id: `${level} ${gateway} ${key}`,
     kind: certain ? "bad" : "warn",
     title:
       tools.length === 0
@@ -141,11 +140,14 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
       facts.join(t("frame.comma")),
       certain || reason === null ? null : t("card.suspected.why", { reason: reasonInWords(reason, t) }),
       certain ? null : t("card.suspected.check"),
+      isUseless
+        ? t(unlisted ? "card.alarm.unlisted" : replaced ? "card.alarm.replaced" : "card.alarm.delete")
+        : null,
     ],
-    body: <Deletion alarm={alarm} />,
+    next: isUseless && !unlisted ? advice.deleteKey(key) : null,
     actions: (
       <>
-        {(alarm.replaced ? [] : tools).map((tool) => (
+        {(replaced ? [] : tools).map((tool) => (
           <RotateButton key={tool} tool={tool} />
         ))}
         <ActionButton action={{ kind: "acknowledge", alarm: { gateway, key, certain, last_at, count } }}>
@@ -155,18 +157,6 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
       </>
     ),
   };
-}
-
-/** A key that no tool has can only be deleted. */
-function Deletion({ alarm: { replaced, unlisted, tools, key } }: { readonly alarm: Alarm }) {
-  const { t } = useFrame();
-  if (!replaced && tools.length > 0) return null;
-  if (unlisted) return <p>{t("card.alarm.unlisted")}</p>;
-  return (
-    <p>
-      {t(replaced ? "card.alarm.replaced" : "card.alarm.delete")} <Command text={advice.deleteKey(key)} />
-    </p>
-  );
 }
 
 function RotateButton({ tool }: { readonly tool: string }) {
@@ -181,7 +171,6 @@ function RotateButton({ tool }: { readonly tool: string }) {
 function logCard({ since, why, waiting, lost, next }: UsageStatus, time: number, t: Translate): Card {
   const span = spanInWords(time - (since ?? time), t);
   return {
-    id: "log",
     kind: "bad",
     title: t("card.log.title"),
     lines: [
@@ -196,7 +185,6 @@ function logCard({ since, why, waiting, lost, next }: UsageStatus, time: number,
 function refusedCard(tool: ToolStatus, console: ConsoleStatus | null, time: number, t: Translate): Card {
   const { name, gateway, refused, why, next } = tool;
   const card = {
-    id: `refused ${name}`,
     kind: "bad",
     title: t("card.refused.title", { tool: name, gateway }),
     next,
@@ -212,7 +200,7 @@ function refusedCard(tool: ToolStatus, console: ConsoleStatus | null, time: numb
   const { status, key, times, since, words } = refused;
   const cause = refused.detail ?? (refused.cause === "unknown" ? null : refused.cause);
   const answer = cause === null ? `${status}` : `${status} (${cause})`;
-  const problem = (words ?? "").slice(0, 200);
+  const problem = (words ?? "").trim().slice(0, 200);
   // In the reader's language, where the buttons do what the daemon says in English.
   const known = console === null ? null : causeMessage({ cause, cause_detail: null });
   return {
@@ -220,8 +208,8 @@ function refusedCard(tool: ToolStatus, console: ConsoleStatus | null, time: numb
     lines: [
       t("card.refused.text", { answer, key, n: times, span: spanInWords(time - since, t) }),
       known === null ? null : t(known),
+      problem === "" ? null : t("card.refused.says", { problem }),
     ],
-    body: problem === "" ? null : <p class="muted">{t("card.refused.says", { problem })}</p>,
     next: known === null ? next : null,
   };
 }
@@ -239,7 +227,6 @@ function ConsoleLink({ console: { gateway, url } }: { readonly console: ConsoleS
 /** A changed config.yaml would send a key elsewhere, or take it from elsewhere. */
 function heldCard(name: string, problem: string | null, t: Translate): Card {
   return {
-    id: `held ${name}`,
     kind: "bad",
     title: t("card.held.title", { name }),
     lines: [problem, t("card.held.text")],
@@ -255,7 +242,6 @@ function limitCard(tool: ToolStatus, time: number, t: Translate): Card {
   const { name, limits } = tool;
   const full = limits.filter((limit) => limit.limit !== "concurrent" && isUsedUp(limit));
   return {
-    id: `limit ${name}`,
     kind: "warn",
     title: t("card.limit.title", { tool: name }),
     body: <Gauges limits={full} time={time} />,
@@ -288,16 +274,16 @@ const SOON_MS = 7 * DAY_MS;
 /** What ends within a week: the tool by config.yaml, or its key at the console. */
 function expiryCards(tool: ToolStatus, console: ConsoleStatus | null, time: number, t: Translate): Card[] {
   const { name, expires } = tool;
-  const card = (id: string, title: MessageId, at: number | null, actions: ComponentChildren): Card[] => {
+  const card = (title: MessageId, at: number | null, actions: ComponentChildren): Card[] => {
     if (at === null || at <= time || at - time > SOON_MS) return [];
     const values = { tool: name, when: whenInWords(at, time, t) };
-    return [{ id: `${id} ${name}`, kind: "warn", title: t(title, values), actions }];
+    return [{ kind: "warn", title: t(title, values), actions }];
   };
   const later = <a href={hrefOfTool(name)}>{t("card.expires.later")}</a>;
   const link = console === null ? null : <ConsoleLink console={console} />;
   return [
-    ...card("expires", "card.expires.title", expires, later),
-    ...card("key expires", "card.expires.key", tool.console?.expires_at ?? null, link),
+    ...card("card.expires.title", expires, later),
+    ...card("card.expires.key", tool.console?.expires_at ?? null, link),
   ];
 }
 

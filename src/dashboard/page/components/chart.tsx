@@ -1,4 +1,4 @@
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import type { UsageChart } from "../../api.ts";
 import { escaped } from "../escape-control-chars.ts";
@@ -56,7 +56,6 @@ export function Chart({ label, chart, measure, chosen = null, onChoose }: ChartP
   }, [chart, measure, t]);
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const isDark = useSystemTheme();
   useLayoutEffect(() => {
     const element = place.current;
     if (element === null) return;
@@ -73,7 +72,7 @@ export function Chart({ label, chart, measure, chosen = null, onChoose }: ChartP
       watch.disconnect();
       made.destroy();
     };
-  }, [drawn, chosen, isDark]);
+  }, [drawn, chosen]);
   return (
     <>
       {/* biome-ignore lint/a11y/useKeyWithClickEvents: the table below has a button for each bar */}
@@ -128,18 +127,6 @@ function Numbers({ label, drawn: { names, layers, total, amount }, onChoose }: N
       )}
     </Fold>
   );
-}
-
-/** A canvas keeps the colors it was drawn with, so a chart must know when the system's theme changes. */
-function useSystemTheme(): boolean {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const [isDark, setDark] = useState(dark.matches);
-  useEffect(() => {
-    const read = () => setDark(dark.matches);
-    dark.addEventListener("change", read);
-    return () => dark.removeEventListener("change", read);
-  }, []);
-  return isDark;
 }
 
 const HEIGHT_PX = 240;

@@ -22,14 +22,14 @@ export function Dialog({ title, onClose, children }: DialogProps) {
     return () => (opener instanceof HTMLElement && opener.isConnected ? opener.focus() : undefined);
   }, []);
   return (
-    <dialog class="stack" ref={dialog} aria-labelledby={heading} onClose={onClose}>
+    <dialog ref={dialog} aria-labelledby={heading} onClose={onClose}>
       <div class="dialog-head">
         <h2 id={heading}>{title}</h2>
         <button type="button" onClick={() => dialog.current?.close()}>
           {t("frame.close")}
         </button>
       </div>
-      {children}
+      <div class="stack">{children}</div>
     </dialog>
   );
 }

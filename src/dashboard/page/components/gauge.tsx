@@ -6,31 +6,29 @@ import { fullest, limitName, type ShownLimit, shareOf, usedInWords } from "../li
 
 /** How full each limit is: in words for screen readers too, and as a bar. */
 export function Gauges({ limits, time }: { readonly limits: readonly LimitStatus[]; readonly time: number }) {
+  const { t } = useFrame();
   return (
     <ul class="grid">
-      {limits.map((limit) => (
-        <Gauge key={`${limit.limit} ${limit.per}`} limit={limit} time={time} />
-      ))}
+      {limits.map((limit) => {
+        const figures = statusFigures(limit);
+        const { estimated, held } = figures;
+        const notes = [
+          estimated === null ? null : t("limit.estimated", { estimated }),
+          held === null ? null : t("limit.held", { held }),
+          limit.resets_at === null
+            ? null
+            : t("limit.resets", { when: whenInWords(limit.resets_at, time, t) }),
+        ];
+        return (
+          <li key={`${limit.limit} ${limit.per}`} class="limit small">
+            <span class="muted">{limitName(limit, t)}</span>
+            <span>{usedInWords(figures, t)}</span>
+            <Bar limit={limit} />
+            <span class="muted">{notes.filter((note) => note !== null).join(t("frame.comma"))}</span>
+          </li>
+        );
+      })}
     </ul>
-  );
-}
-
-function Gauge({ limit, time }: { readonly limit: LimitStatus; readonly time: number }) {
-  const { t } = useFrame();
-  const { resets_at: resets } = limit;
-  const { estimated, held } = statusFigures(limit);
-  const notes = [
-    estimated === null ? null : t("limit.estimated", { estimated }),
-    held === null ? null : t("limit.held", { held }),
-    resets === null ? null : t("limit.resets", { when: whenInWords(resets, time, t) }),
-  ];
-  return (
-    <li class="limit small">
-      <span class="muted">{limitName(limit, t)}</span>
-      <span>{usedInWords(statusFigures(limit), t)}</span>
-      <Bar limit={limit} />
-      <span class="muted">{notes.filter((note) => note !== null).join(t("frame.comma"))}</span>
-    </li>
   );
 }
 

@@ -10,17 +10,12 @@ import { Select, State } from "./panel.tsx";
 interface HeaderProps {
   readonly page: PageName;
   readonly state: LiveState;
-  readonly onSkip: () => void;
 }
 
-export function Header({ page, state, onSkip }: HeaderProps) {
+export function Header({ page, state: { link, now } }: HeaderProps) {
   const { t } = useFrame();
-  const { link, now } = state;
   return (
     <header class="top">
-      <button type="button" class="skip" onClick={onSkip}>
-        {t("frame.skip")}
-      </button>
       <a class="brand" href={hrefOf("overview")}>
         keybearer
       </a>

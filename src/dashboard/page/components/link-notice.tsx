@@ -7,7 +7,6 @@ import { Text } from "./text.tsx";
 /** Why nothing new comes, and what to type. */
 export function LinkNotice({ state: { link, now } }: { readonly state: LiveState }) {
   const { t } = useFrame();
-  const Heading = now === null ? "h1" : "h2";
   if (link.state === "no-session")
     return (
       <section class="box notice stack" role="alert">
@@ -18,30 +17,30 @@ export function LinkNotice({ state: { link, now } }: { readonly state: LiveState
         {link.problem === null ? null : <p>{t("frame.says", { problem: link.problem })}</p>}
       </section>
     );
-  if (link.state === "refused")
-    return (
-      <section class="box notice stack" data-kind="refused">
-        <div role="alert">
-          <Heading>{t("frame.refused.title")}</Heading>
-          <p>{t("frame.says", { problem: link.problem })}</p>
-        </div>
-        <p>{t("frame.retried")}</p>
-      </section>
-    );
-  if (link.state !== "gone") return null;
+  if (link.state !== "refused" && link.state !== "gone") return null;
+  const Heading = now === null ? "h1" : "h2";
   return (
-    <section class="box notice stack" data-kind="gone">
+    <section class="box notice stack" data-kind={link.state}>
       <div role="alert">
-        <Heading>{t("frame.gone.title")}</Heading>
+        <Heading>{t(`frame.${link.state}.title`)}</Heading>
+        {link.state === "refused" ? <p>{t("frame.says", { problem: link.problem })}</p> : null}
       </div>
-      <p>{now === null ? t("frame.retried") : <GoneSince now={now} since={link.since} />}</p>
-      <ul>
-        {(["frame.gone.open", "frame.gone.start", "frame.gone.service"] as const).map((id) => (
-          <li key={id}>
-            <Text id={id} />
-          </li>
-        ))}
-      </ul>
+      <p>
+        {link.state === "gone" && now !== null ? (
+          <GoneSince now={now} since={link.since} />
+        ) : (
+          t("frame.retried")
+        )}
+      </p>
+      {link.state === "gone" ? (
+        <ul>
+          {(["frame.gone.open", "frame.gone.start", "frame.gone.service"] as const).map((id) => (
+            <li key={id}>
+              <Text id={id} />
+            </li>
+          ))}
+        </ul>
+      ) : null}
     </section>
   );
 }

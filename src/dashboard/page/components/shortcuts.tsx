@@ -16,7 +16,10 @@ export function Shortcuts() {
       isGoing = event.key === "g";
       if (page !== undefined) location.hash = hrefOf(page);
       else if (event.key === "?") setShown(true);
-      else if (event.key === "/" && focusSearch()) event.preventDefault();
+      else if (event.key === "/") {
+        event.preventDefault();
+        document.querySelector<HTMLInputElement>('main input[type="search"]')?.focus();
+      }
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
@@ -32,11 +35,4 @@ export function Shortcuts() {
 
 function isTyping(target: EventTarget | null): boolean {
   return target instanceof Element && target.closest("input, select, textarea, dialog") !== null;
-}
-
-/** False: the page has no search field. */
-function focusSearch(): boolean {
-  const field = document.querySelector<HTMLInputElement>('main input[type="search"]');
-  field?.focus();
-  return field !== null;
 }

@@ -70,9 +70,9 @@ export function Table<Row>(props: TableProps<Row>) {
                 <tr>
                   {columns.map(({ cell, isNumber }, at) =>
                     at > 0 ? (
-                      <td class={isNumber ? "num" : undefined}>{cell(row)}</td>
+                      <td key={at} class={isNumber ? "num" : undefined}>{cell(row)}</td>
                     ) : (
-                      <th scope="row">
+                      <th key={at} scope="row">
                         {hrefOf === undefined ? cell(row) : <a href={hrefOf(row)}>{cell(row)}</a>}
                       </th>
                     ),
@@ -123,22 +123,20 @@ interface HeadProps<Row> {
 }
 
 function Head<Row>({ column: { id, title, sortBy, isNumber }, sort, onSort }: HeadProps<Row>) {
-  const style = isNumber ? "num" : undefined;
-  if (sortBy === undefined || onSort === undefined)
-    return (
-      <th scope="col" class={style}>
-        {title}
-      </th>
-    );
+  const isSortable = sortBy !== undefined && onSort !== undefined;
   const up = `${id}`;
   const down = `-${id}`;
   const [first, second] = isNumber ? [down, up] : [up, down];
   const order = sort === up ? "ascending" : sort === down ? "descending" : "none";
   return (
-    <th scope="col" class={style} aria-sort={order}>
-      <button type="button" class="sort" onClick={() => onSort(sort === first ? second : first)}>
-        {title}
-      </button>
+    <th scope="col" class={isNumber ? "num" : undefined} aria-sort={isSortable ? order : undefined}>
+      {isSortable ? (
+        <button type="button" class="sort" onClick={() => onSort(sort === first ? second : first)}>
+          {title}
+        </button>
+      ) : (
+        title
+      )}
     </th>
   );
 }

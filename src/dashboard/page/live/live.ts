@@ -29,7 +29,6 @@ const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 4000;
 /** An event comes every 15 s: after this much silence the connection is dead, as in a laptop's sleep. */
 const SILENCE_MS = 40_000;
-const CODE_MS = 60_000;
 /** Long enough for a short visit to another tab. */
 const UNSEEN_MS = 60_000;
 /** A page that is too slow gets a gap with every event. It must not fetch everything each time. */
@@ -143,23 +142,16 @@ export class Live {
   }
 
   /**
-   * Tried for as long as a code may be good: the daemon can be slow to open its port. Returns what the daemon said where it
-   * was not the code that it refused. A code that was used before, by a reload or by another tab, is no reason to end a
-   * session that holds.
+   * Returns what the daemon said where it was not the code that it refused. A code that was used before, by a reload or by
+   * another tab, is no reason to end a session that holds.
    */
   async #trade(code: string): Promise<string | null> {
-    const { client, session, now } = this.#deps;
-    for (const until = now() + CODE_MS; now() < until; await pause(LAST_RETRY_MS)) {
-      try {
-        session.keep((await client.open({ code })).token);
-        return null;
-      } catch (error) {
-        if (error instanceof Failed && error.kind !== "gone")
-          return error.kind === "refused" ? error.message : null;
-        this.#noteFailure(error);
-      }
+    try {
+      this.#deps.session.keep((await this.#deps.client.open({ code })).token);
+      return null;
+    } catch (error) {
+      return error instanceof Failed && error.kind === "refused" ? error.message : null;
     }
-    return null;
   }
 
   #stop(): void {

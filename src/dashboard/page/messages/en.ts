@@ -35,7 +35,6 @@ export const EN = {
   "word.time": "time",
 
   // The frame around every page
-  "frame.skip": "skip to the content",
   "frame.pages": "pages",
   "frame.link.opening": "connecting",
   "frame.link.live": "live",

@@ -22,7 +22,6 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "word.time": "时间",
 
   // The frame around every page
-  "frame.skip": "跳到正文",
   "frame.pages": "页面",
   "frame.link.opening": "正在连接",
   "frame.link.live": "实时",
