@@ -8,7 +8,7 @@ import { useFrame, useProblem } from "../frame.tsx";
 import { moreInWords } from "../limits.ts";
 import { Failed } from "../live/client.ts";
 import { findMessage, type Translate } from "../messages/messages.ts";
-import { Dialog, Form, type FormProblem } from "./dialog.tsx";
+import { Dialog, Form } from "./dialog.tsx";
 import { Command, Text } from "./text.tsx";
 
 interface ActionButtonProps {
@@ -89,13 +89,7 @@ export function ActionDialog({ asked, onClose }: ActionDialogProps) {
       ) : plan !== null ? (
         <Planned plan={plan} problem={problem} busy={busy} onRun={(values) => void run(plan, values)} />
       ) : form !== null && action === null ? (
-        <Form
-          fields={form.fields}
-          command={form.command}
-          problem={problem === null ? null : besideField(problem)}
-          busy={busy}
-          onSubmit={submit}
-        />
+        <Form fields={form.fields} command={form.command} problem={problem} busy={busy} onSubmit={submit} />
       ) : problem === null ? (
         <p class="muted">{t("frame.loading")}</p>
       ) : (
@@ -132,13 +126,6 @@ function titleOf(action: Action, t: Translate): string {
   return t(`act.${action.kind}`, values);
 }
 
-/** `tools.codex.limits.spend: …` is said beside the field limits.spend. */
-function besideField(problem: string): FormProblem {
-  const [, field = null, text = problem] =
-    /^tools\.(?:[\w-]+|".*?")\.([a-z_]+(?:\.[a-z_]+)*)[^:]*: (.*)$/s.exec(problem) ?? [];
-  return { field, text };
-}
-
 interface PlannedProps {
   readonly plan: PlanAnswer;
   readonly problem: string | null;
@@ -164,7 +151,7 @@ function Planned({ plan: { diff, needs_digits: needsDigits, undo }, problem, bus
       ) : null}
       <Form
         fields={() => (needsDigits ? [digits] : [])}
-        problem={problem === null ? null : { field: null, text: problem }}
+        problem={problem}
         busy={busy}
         submit={t("act.do")}
         onSubmit={onRun}

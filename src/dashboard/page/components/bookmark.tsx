@@ -1,13 +1,14 @@
 import { useEffect, useState } from "preact/hooks";
 import type { RememberedBrowser } from "../../../control/browsers.ts";
 import { dayName } from "../../../core/units.ts";
+import type { Action } from "../../actions/action.ts";
 import { Answered, useAnswer } from "../answer.tsx";
 import { nameField, type Values } from "../form.ts";
-import { type Frame, useFrame } from "../frame.tsx";
+import { useFrame } from "../frame.tsx";
 import { makeBrowserKey, readBrowserKey } from "../live/browser-key.ts";
 import { messageOf } from "../live/client.ts";
 import { findMessage } from "../messages/messages.ts";
-import { Dialog, Form, type FormProblem } from "./dialog.tsx";
+import { Dialog, Form } from "./dialog.tsx";
 import { type Column, column, Table } from "./table.tsx";
 
 /** The button that remembers this browser, so that a bookmark opens the dashboard without a terminal. */
@@ -25,23 +26,31 @@ export function Bookmark() {
 }
 
 function BookmarkDialog({ onClose }: { readonly onClose: () => void }) {
-  const frame = useFrame();
-  const { t } = frame;
+  const { t, act } = useFrame();
   const asked = useAnswer("/api/browsers");
   // null: it is not read yet.
   const [own, setOwn] = useState<{ readonly key: string | undefined } | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
   useEffect(() => {
     void readBrowserKey().then((found) => setOwn({ key: found?.publicKey }));
   }, []);
-  const act: Frame["act"] = (action) => {
+  const run = (action: Action) => {
     onClose();
-    frame.act(action);
+    act(action);
   };
+  const remember = async ({ name = "" }: Values) => {
+    try {
+      run({ kind: "remember-browser", name, public_key: (await makeBrowserKey()).publicKey });
+    } catch (error) {
+      setProblem(messageOf(error));
+    }
+  };
+  const field = nameField({ name: "name", label: t("word.name"), initial: nameOf(navigator.userAgent) }, t);
   const columns: readonly Column<RememberedBrowser>[] = [
     column(t("word.name"), ({ name }) => name),
     column(t("word.last-use"), ({ used_at }) => dayName(used_at)),
     column(t("bookmark.revoke"), ({ name }) => (
-      <button type="button" onClick={() => act({ kind: "revoke-browser", name })}>
+      <button type="button" onClick={() => run({ kind: "revoke-browser", name })}>
         {t("bookmark.revoke")}
         <span class="visually-hidden"> {name}</span>
       </button>
@@ -72,33 +81,19 @@ function BookmarkDialog({ onClose }: { readonly onClose: () => void }) {
                 />
               )}
               {itself === undefined ? null : <p>{t("bookmark.this", { name: itself.name })}</p>}
-              {why === null && itself === undefined ? <Remember act={act} /> : null}
+              {why === null && itself === undefined ? (
+                <Form
+                  fields={() => [field]}
+                  problem={problem}
+                  busy={false}
+                  onSubmit={(values) => void remember(values)}
+                />
+              ) : null}
             </>
           );
         }}
       </Answered>
     </Dialog>
-  );
-}
-
-function Remember({ act }: Pick<Frame, "act">) {
-  const { t } = useFrame();
-  const [problem, setProblem] = useState<FormProblem | null>(null);
-  const field = { name: "name", label: t("word.name"), initial: nameOf(navigator.userAgent) };
-  const make = async ({ name = "" }: Values) => {
-    try {
-      act({ kind: "remember-browser", name, public_key: (await makeBrowserKey()).publicKey });
-    } catch (error) {
-      setProblem({ field: null, text: messageOf(error) });
-    }
-  };
-  return (
-    <Form
-      fields={() => [nameField(field, t)]}
-      problem={problem}
-      busy={false}
-      onSubmit={(values) => void make(values)}
-    />
   );
 }
 

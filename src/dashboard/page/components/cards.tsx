@@ -8,7 +8,7 @@ import type { Kind } from "../../../limits/counters.ts";
 import { isUsedUp } from "../../../limits/format.ts";
 import type { Alarm, ConsoleStatus } from "../../../mirror/report/shape.ts";
 import type { Now } from "../../api.ts";
-import { spanInWords, timeInWords, whenInWords } from "../format.ts";
+import { joined, spanInWords, timeInWords, whenInWords } from "../format.ts";
 import { useFrame, useTime } from "../frame.tsx";
 import { moreInWords } from "../limits.ts";
 import type { MessageId, Translate } from "../messages/messages.ts";
@@ -127,9 +127,11 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
   const level = certain ? "alarm" : "suspected";
   const money = dollars(alarm.billed_microdollars);
   const first = timeInWords(alarm.first_at, time);
-  const facts = [t("card.alarm.facts", { n: count, key, money, first, last: timeInWords(last_at, time) })];
-  if (models.length > 0) facts.push(t("card.alarm.models", { n: models.length, models: models.join(", ") }));
-  if (ips.length > 0) facts.push(t("card.alarm.ips", { ips: ips.join(", ") }));
+  const facts = [
+    t("card.alarm.facts", { n: count, key, money, first, last: timeInWords(last_at, time) }),
+    models.length === 0 ? null : t("card.alarm.models", { n: models.length, models: models.join(", ") }),
+    ips.length === 0 ? null : t("card.alarm.ips", { ips: ips.join(", ") }),
+  ];
   return {
     kind: certain ? "bad" : "warn",
     title:
@@ -137,7 +139,7 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
         ? t(`card.${level}.title.key`, { key })
         : t(`card.${level}.title`, { tools: tools.join(", ") }),
     lines: [
-      facts.join(t("frame.comma")),
+      joined(facts, t),
       certain || reason === null ? null : t("card.suspected.why", { reason: reasonInWords(reason, t) }),
       certain ? null : t("card.suspected.check"),
       isUseless

@@ -73,6 +73,20 @@ export function Chart({ label, chart, measure, chosen = null, onChoose }: ChartP
       made.destroy();
     };
   }, [drawn, chosen]);
+  const { layers, total, names, amount } = drawn;
+  const isSome = ({ values, unknown }: Line, bar: number) => (values[bar] ?? 0) + (unknown[bar] ?? 0) > 0;
+  const numbers = (line: Drawn["total"]) =>
+    numberColumn<number>(line.title, (bar) =>
+      isSome(line, bar) ? amount(line.values[bar] ?? 0, line.unknown[bar]) : "–",
+    );
+  const nameOf = (bar: number) =>
+    onChoose === undefined ? (
+      names.title(bar)
+    ) : (
+      <button type="button" class="sort" onClick={() => onChoose(bar)}>
+        {names.title(bar)}
+      </button>
+    );
   return (
     <>
       {/* biome-ignore lint/a11y/useKeyWithClickEvents: the table below has a button for each bar */}
@@ -86,46 +100,17 @@ export function Chart({ label, chart, measure, chosen = null, onChoose }: ChartP
           if (target === plot.current?.over) onChoose?.(plot.current.posToIdx(offsetX));
         }}
       />
-      <Numbers label={label} drawn={drawn} onChoose={onChoose} />
+      <Fold name="chart-numbers muted small" title={t("chart.numbers")}>
+        {() => (
+          <Table
+            caption={label}
+            rows={chart.bins.map((_, bar) => bar).filter((bar) => isSome(total, bar))}
+            keyOf={String}
+            columns={[column(t("word.time"), nameOf), ...[...layers, total].map(numbers)]}
+          />
+        )}
+      </Fold>
     </>
-  );
-}
-
-interface NumbersProps extends Pick<ChartProps, "label"> {
-  readonly drawn: Drawn;
-  readonly onChoose: ChartProps["onChoose"];
-}
-
-/** The chart for the keyboard and the ear. */
-function Numbers({ label, drawn: { names, layers, total, amount }, onChoose }: NumbersProps) {
-  const { t } = useFrame();
-  const isSome = ({ values, unknown }: Line, bar: number) => (values[bar] ?? 0) + (unknown[bar] ?? 0) > 0;
-  const time = (bar: number) =>
-    onChoose === undefined ? (
-      names.title(bar)
-    ) : (
-      <button type="button" class="sort" onClick={() => onChoose(bar)}>
-        {names.title(bar)}
-      </button>
-    );
-  return (
-    <Fold name="chart-numbers muted small" title={t("chart.numbers")}>
-      {() => (
-        <Table
-          caption={label}
-          rows={[...total.values.keys()].filter((bar) => isSome(total, bar))}
-          keyOf={String}
-          columns={[
-            column(t("word.time"), time),
-            ...[...layers, total].map((line) =>
-              numberColumn<number>(line.title, (bar) =>
-                isSome(line, bar) ? amount(line.values[bar] ?? 0, line.unknown[bar]) : "–",
-              ),
-            ),
-          ]}
-        />
-      )}
-    </Fold>
   );
 }
 

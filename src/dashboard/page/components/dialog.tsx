@@ -34,10 +34,17 @@ export function Dialog({ title, onClose, children }: DialogProps) {
   );
 }
 
-export interface FormProblem {
+interface FormProblem {
   /** null: of no field, or of several. */
   readonly field: string | null;
   readonly text: string;
+}
+
+/** `tools.codex.limits.spend: …` is said beside the field limits.spend. */
+function besideField(problem: string): FormProblem {
+  const [, field = null, text = problem] =
+    /^tools\.(?:[\w-]+|".*?")\.([a-z_]+(?:\.[a-z_]+)*)[^:]*: (.*)$/s.exec(problem) ?? [];
+  return { field, text };
 }
 
 interface FormProps {
@@ -46,7 +53,7 @@ interface FormProps {
   /** What to type in a terminal instead; null: the page can do it. */
   readonly command?: ((typed: Values) => string | null) | undefined;
   /** Why what was sent last cannot be done. */
-  readonly problem: FormProblem | null;
+  readonly problem: string | null;
   readonly busy: boolean;
   /** What the button says. */
   readonly submit?: string;
@@ -60,11 +67,11 @@ export function Form({ fields, command, problem, busy, submit, onSubmit }: FormP
   const form = useRef<HTMLFormElement>(null);
   const asked = fields(typed);
   const values = Object.fromEntries(asked.map((field) => [field.name, readValue(field, typed)]));
-  const problems = problem === null || checked.length > 0 ? checked : [problem];
+  const problems = problem === null || checked.length > 0 ? checked : [besideField(problem)];
   const typeInstead = command?.(values) ?? null;
   useEffect(() => {
     form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
-  }, [checked, problem?.text]);
+  }, [checked, problem]);
   const send = (event: Event) => {
     event.preventDefault();
     const trimmed = Object.fromEntries(Object.entries(values).map(([name, text]) => [name, text.trim()]));

@@ -1,6 +1,6 @@
 import type { LimitStatus } from "../../../control/tool-status.ts";
 import { statusFigures } from "../../../limits/format.ts";
-import { whenInWords } from "../format.ts";
+import { joined, whenInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { fullest, limitName, type ShownLimit, shareOf, usedInWords } from "../limits.ts";
 
@@ -10,21 +10,20 @@ export function Gauges({ limits, time }: { readonly limits: readonly LimitStatus
   return (
     <ul class="grid">
       {limits.map((limit) => {
+        const { resets_at: resets } = limit;
         const figures = statusFigures(limit);
         const { estimated, held } = figures;
         const notes = [
           estimated === null ? null : t("limit.estimated", { estimated }),
           held === null ? null : t("limit.held", { held }),
-          limit.resets_at === null
-            ? null
-            : t("limit.resets", { when: whenInWords(limit.resets_at, time, t) }),
+          resets === null ? null : t("limit.resets", { when: whenInWords(resets, time, t) }),
         ];
         return (
           <li key={`${limit.limit} ${limit.per}`} class="limit small">
             <span class="muted">{limitName(limit, t)}</span>
             <span>{usedInWords(figures, t)}</span>
             <Bar limit={limit} />
-            <span class="muted">{notes.filter((note) => note !== null).join(t("frame.comma"))}</span>
+            <span class="muted">{joined(notes, t)}</span>
           </li>
         );
       })}

@@ -96,14 +96,12 @@ interface SelectProps<T extends string> {
   readonly value: T;
   readonly choices: readonly (readonly [value: T, text: string])[];
   readonly onChoose: (value: T) => void;
-  readonly hasHiddenLabel?: boolean;
 }
 
-export function Select<T extends string>(props: SelectProps<T>) {
-  const { label, value, choices, onChoose, hasHiddenLabel } = props;
+export function Select<T extends string>({ label, value, choices, onChoose }: SelectProps<T>) {
   return (
     <label class="row">
-      <span class={hasHiddenLabel ? "visually-hidden" : undefined}>{label}</span>
+      {label}
       <select value={value} onChange={(event) => onChoose(event.currentTarget.value as T)}>
         <Options choices={choices} />
       </select>

@@ -70,7 +70,9 @@ export function Table<Row>(props: TableProps<Row>) {
                 <tr>
                   {columns.map(({ cell, isNumber }, at) =>
                     at > 0 ? (
-                      <td key={at} class={isNumber ? "num" : undefined}>{cell(row)}</td>
+                      <td key={at} class={isNumber ? "num" : undefined}>
+                        {cell(row)}
+                      </td>
                     ) : (
                       <th key={at} scope="row">
                         {hrefOf === undefined ? cell(row) : <a href={hrefOf(row)}>{cell(row)}</a>}

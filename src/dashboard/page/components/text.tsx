@@ -68,7 +68,7 @@ export function Copy({ text, what }: CopyProps) {
 /** A command to type into a terminal. */
 export function Command({ text }: { readonly text: string }) {
   return (
-    <span class="row command">
+    <span>
       <code>{text}</code> <Copy text={text} what={text} />
     </span>
   );

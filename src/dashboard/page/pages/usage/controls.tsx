@@ -45,7 +45,6 @@ export function Controls({ view, span, onChange }: ControlsProps) {
       {choice("by", view.by, names)}
       <Select
         label={t("word.outcome")}
-        hasHiddenLabel
         value={view.end ?? ""}
         choices={[["", t("usage.end.all")], ...ends]}
         onChoose={(end) => onChange({ end: end === "" ? null : end })}
