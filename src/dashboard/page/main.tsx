@@ -17,32 +17,23 @@ function start(root: HTMLElement): void {
   const session = createSession(() => sessionStorage);
   const client = new Client(session);
   const live = new Live({ client, session, now: clock });
-  // The code must not stay in the address or in the history, used or not.
-  const takeCode = () => {
-    const code = codeOf(location.hash);
-    if (code !== null) history.replaceState(null, "", `${location.pathname}#/overview`);
-    return code;
-  };
   const begin = async () => {
-    const code = takeCode();
+    const code = codeOf(location.hash);
+    // It must not stay in the address or in the history, used or not.
+    if (code !== null) history.replaceState(null, "", `${location.pathname}#/overview`);
     const isNew = code === null && session.token() === null;
     await live.open(code, isNew ? await openByBookmark(client, session) : null);
   };
   void begin();
-  const goOn = async () => {
-    const problem = await openByBookmark(client, session);
-    if (session.token() !== null || problem !== null) await live.open(null, problem);
-  };
   // Once: a tab that the browser has restored has the token of a session that is over.
   const unsubscribe = live.subscribe(() => {
     const { link } = live.state();
     if (link.state !== "no-session" || link.kind !== "over") return;
     unsubscribe();
-    void goOn();
+    void begin();
   });
   addEventListener("hashchange", () => {
-    const code = takeCode();
-    if (code !== null) void live.open(code);
+    if (codeOf(location.hash) !== null) void begin();
   });
   document.addEventListener("visibilitychange", () =>
     live.setVisible(document.visibilityState === "visible"),

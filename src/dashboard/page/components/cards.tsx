@@ -186,19 +186,15 @@ function logCard({ since, why, waiting, lost, next }: UsageStatus, time: number,
 
 function refusedCard(tool: ToolStatus, console: ConsoleStatus | null, time: number, t: Translate): Card {
   const { name, gateway, refused, why, next } = tool;
-  const card = {
-    kind: "bad",
-    title: t("card.refused.title", { tool: name, gateway }),
-    next,
-    actions:
-      console === null ? undefined : (
-        <>
-          <RotateButton tool={name} />
-          <ConsoleLink console={console} />
-        </>
-      ),
-  } as const;
-  if (refused === null) return { ...card, lines: [why] };
+  const actions =
+    console === null ? undefined : (
+      <>
+        <RotateButton tool={name} />
+        <ConsoleLink console={console} />
+      </>
+    );
+  const title = t("card.refused.title", { tool: name, gateway });
+  if (refused === null) return { kind: "bad", title, lines: [why], next, actions };
   const { status, key, times, since, words } = refused;
   const cause = refused.detail ?? (refused.cause === "unknown" ? null : refused.cause);
   const answer = cause === null ? `${status}` : `${status} (${cause})`;
@@ -206,13 +202,15 @@ function refusedCard(tool: ToolStatus, console: ConsoleStatus | null, time: numb
   // In the reader's language, where the buttons do what the daemon says in English.
   const known = console === null ? null : causeMessage({ cause, cause_detail: null });
   return {
-    ...card,
+    kind: "bad",
+    title,
     lines: [
       t("card.refused.text", { answer, key, n: times, span: spanInWords(time - since, t) }),
       known === null ? null : t(known),
       problem === "" ? null : t("card.refused.says", { problem }),
     ],
     next: known === null ? next : null,
+    actions,
   };
 }
 

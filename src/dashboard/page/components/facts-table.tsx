@@ -14,8 +14,8 @@ export function FactsTable({ compared }: { readonly compared: ComparedRow }) {
         {marks.has(name) ? <span class="differs"> ≠ {t("mirror.differs")}</span> : null}
       </>
     )),
-    column(t("mirror.ours"), ({ name, ours }) => marked(ours, marks.has(name))),
-    column(t("mirror.theirs"), ({ name, theirs }) => marked(theirs, marks.has(name))),
+    column(t("mirror.ours"), ({ ours }) => ours ?? "–"),
+    column(t("mirror.theirs"), ({ theirs }) => theirs ?? "–"),
   ];
   return (
     <div class="facts">
@@ -27,9 +27,4 @@ export function FactsTable({ compared }: { readonly compared: ComparedRow }) {
       />
     </div>
   );
-}
-
-function marked(text: string | null, differs: boolean) {
-  if (text === null) return "–";
-  return differs ? <span class="differs">{text}</span> : text;
 }

@@ -1,4 +1,3 @@
-import type { Now } from "../../api.ts";
 import { clockInWords, spanInWords } from "../format.ts";
 import { useFrame, useTime } from "../frame.tsx";
 import type { LiveState } from "../live/live.ts";
@@ -7,6 +6,7 @@ import { Text } from "./text.tsx";
 /** Why nothing new comes, and what to type. */
 export function LinkNotice({ state: { link, now } }: { readonly state: LiveState }) {
   const { t } = useFrame();
+  const time = useTime();
   if (link.state === "no-session")
     return (
       <section class="box notice stack" role="alert">
@@ -26,11 +26,9 @@ export function LinkNotice({ state: { link, now } }: { readonly state: LiveState
         {link.state === "refused" ? <p>{t("frame.says", { problem: link.problem })}</p> : null}
       </div>
       <p>
-        {link.state === "gone" && now !== null ? (
-          <GoneSince now={now} since={link.since} />
-        ) : (
-          t("frame.retried")
-        )}
+        {link.state === "gone" && now !== null
+          ? t("frame.gone.text", { span: spanInWords(time - link.since, t), time: clockInWords(now.at) })
+          : t("frame.retried")}
       </p>
       {link.state === "gone" ? (
         <ul>
@@ -43,11 +41,4 @@ export function LinkNotice({ state: { link, now } }: { readonly state: LiveState
       ) : null}
     </section>
   );
-}
-
-/** It alone needs the time, which counts on each second. */
-function GoneSince({ now, since }: { readonly now: Now; readonly since: number }) {
-  const { t } = useFrame();
-  const span = spanInWords(useTime(1000) - since, t);
-  return <>{t("frame.gone.text", { span, time: clockInWords(now.at) })}</>;
 }

@@ -87,9 +87,10 @@ export class Live {
   async open(code: string | null, problem: string | null = null): Promise<void> {
     this.#stop();
     const refused = code === null ? null : await this.#trade(code);
-    if (this.#deps.session.token() === null)
-      return this.#endSession(code === null ? "never" : "code-refused", refused ?? problem);
-    void this.#follow();
+    if (this.#deps.session.token() !== null) return void this.#follow();
+    const { link } = this.#state;
+    const before = link.state === "no-session" ? link.kind : "never";
+    this.#endSession(code === null ? before : "code-refused", refused ?? problem);
   }
 
   /** A hidden page closes its stream, because an open one keeps the dashboard's port open. */
