@@ -206,6 +206,8 @@ t.test("what the alarm cannot see is said in the reader's language", async (t) =
     t.equal(blindSpotInWords(spot, en), spot);
     t.match(blindSpotInWords(spot, zh), /^\p{Script=Han}/u);
   }
+  const taken = BLIND_SPOTS["taken-for-yours"].replace("{ms}", "3,000");
+  t.match(blindSpotInWords(taken, zh), /前后 3,000 ms 内开始的调用/);
   t.equal(blindSpotInWords("requests before noon", zh), "requests before noon");
 });
 

@@ -5,7 +5,7 @@ import { REASONS } from "../../mirror/verdict.ts";
 import type { ToolSettings } from "../api.ts";
 import { joined, spanInWords, timeInWords } from "./format.ts";
 import { limitName, type ShownLimit } from "./limits.ts";
-import { findMessage, type Translate, type Values } from "./messages/messages.ts";
+import { findMessage, type MessageId, type Translate, type Values } from "./messages/messages.ts";
 import { causeMessage } from "./refusals.ts";
 
 /* What the daemon says in English, in the reader's language where a code or a state says it, too. */
@@ -88,23 +88,36 @@ export function commandIn(next: string): string | null {
 
 /** Why a row or a request has its verdict. */
 export function reasonInWords(reason: string, t: Translate): string {
-  let text = reason;
-  for (const { code, pattern } of REASON_PARTS) {
+  return translated(reason, REASON_PARTS, t);
+}
+
+/** What the leak alarm cannot see. */
+export function blindSpotInWords(spot: string, t: Translate): string {
+  return translated(spot, BLIND_PARTS, t);
+}
+
+/** The parts of a sentence that are in a table of the daemon's, in the reader's language. */
+function translated(sentence: string, parts: readonly Part[], t: Translate): string {
+  let text = sentence;
+  for (const { id, pattern } of parts) {
     const found = pattern.exec(text);
-    if (found !== null) text = text.replace(found[0], () => t(`reason.${code}`, { ...found.groups }));
+    if (found !== null) text = text.replace(found[0], () => t(id, { ...found.groups }));
   }
   return text;
 }
 
-/** Each with the names and numbers that it can be about. */
-const REASON_PARTS = Object.entries(REASONS).map(([code, words]) => {
-  const source = words.replace(/[.()]/g, "\\$&").replace(/\{(\w+)\}/g, "(?<$1>[^\\s;]+)");
-  return { code: code as keyof typeof REASONS, pattern: new RegExp(source) };
-});
-
-/** What the leak alarm cannot see. */
-export function blindSpotInWords(spot: string, t: Translate): string {
-  const spots = Object.entries(BLIND_SPOTS) as [keyof typeof BLIND_SPOTS, string][];
-  const [code] = spots.find(([, words]) => words === spot) ?? [];
-  return code === undefined ? spot : t(`blind.${code}`);
+interface Part {
+  readonly id: MessageId;
+  /** With the names and numbers that it can be about. */
+  readonly pattern: RegExp;
 }
+
+function partsOf(prefix: "reason" | "blind", sentences: Readonly<Record<string, string>>): Part[] {
+  return Object.entries(sentences).map(([code, words]) => {
+    const source = words.replace(/[.()]/g, "\\$&").replace(/\{(\w+)\}/g, "(?<$1>[^\\s;]+)");
+    return { id: `${prefix}.${code}` as MessageId, pattern: new RegExp(source) };
+  });
+}
+
+const REASON_PARTS = partsOf("reason", REASONS);
+const BLIND_PARTS = partsOf("blind", BLIND_SPOTS);

@@ -47,7 +47,7 @@ export function blindSpots(
   spots.push(takenForOurs(db, gateway));
   const abandoned = [...held].filter(([, { until, replaced }]) => until !== null && !replaced);
   if (abandoned.length > 0)
-    spots.push(`calls with keys that no tool here has any more: ${abandoned.map(([key]) => key).join(", ")}`);
+    spots.push(BLIND_SPOTS["keys-gone"].replace("{keys}", abandoned.map(([key]) => key).join(", ")));
   for (const gap of readLogGaps(db).slice(-MAX_LOG_GAPS)) spots.push(logGap(gap));
   return spots;
 }
@@ -69,7 +69,7 @@ function takenForOurs(db: Database.Database, gateway: string): string {
   const ownIds = Object.keys(readJsonFact<OwnIds>(db, gateway, "own_ids", {}));
   if (ownIds.some((name) => name.endsWith(FROM_HERE))) return BLIND_SPOTS["taken-for-refusal"];
   const reach = ownIds.length === 0 ? within : close;
-  return `a call with your key and model that begins within ${exact(Math.ceil(reach))} ms of a request of yours that got no answer and was not billed: it is taken for yours`;
+  return BLIND_SPOTS["taken-for-yours"].replace("{ms}", exact(Math.ceil(reach)));
 }
 
 function keyGap({ from, to, cause }: ConsoleGap, tools: string, gateway: string): string {

@@ -72,7 +72,7 @@ export function roundedUse(usual: number): number {
   return usual < MIN_UNUSUAL ? Math.round(usual * 10) / 10 : Math.round(usual);
 }
 
-/** What the alarm cannot see, as far as it names nothing. The dashboard says it in the reader's language. */
+/** What the alarm cannot see, where it is not about one key or time. The dashboard says it in the reader's language. */
 export const BLIND_SPOTS = {
   "never-read": "anything: its rows were never read",
   "since-sync": "anything since the last sync",
@@ -85,5 +85,8 @@ export const BLIND_SPOTS = {
     "a call with the id of a request of yours that is still in flight: LiteLLM itself lists several rows of some requests",
   "taken-for-refusal":
     "a refused call with your key and model beside a request of yours that failed or whose client left: it cost nothing, and is taken for that request's refusal",
+  "taken-for-yours":
+    "a call with your key and model that begins within {ms} ms of a request of yours that got no answer and was not billed: it is taken for yours",
   unlogged: "calls that the console's operator does not log",
+  "keys-gone": "calls with keys that no tool here has any more: {keys}",
 } as const;

@@ -797,7 +797,10 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "blind.known-id": "带有您某个仍在进行的请求的编号的调用：LiteLLM 自己也会为某些请求列出多行",
   "blind.taken-for-refusal":
     "在您某个失败的、或客户端已离开的请求旁边，用您的密钥和模型发出而被拒绝的调用：它没有费用，会被当作那个请求的拒绝",
+  "blind.taken-for-yours":
+    "用您的密钥和模型、在您某个没有得到应答也没有计费的请求前后 {ms} ms 内开始的调用：它会被当作您的",
   "blind.unlogged": "控制台的运营者不记录的调用",
+  "blind.keys-gone": "用这里已没有工具持有的密钥发出的调用：{keys}",
   "bill.keys": "控制台的密钥",
   "bill.keys.empty": "它没有列出密钥。",
   "bill.keys.problem": "{gateway}：无法列出它的密钥：{problem}",
