@@ -15,7 +15,11 @@ export function Text({ id, values = {} }: { readonly id: MessageId; readonly val
   const parts = formOf(messagesOf(language)[id], values).split("`");
   return (
     <>
-      {parts.map((part, at) => (at % 2 === 0 ? filled(part, values) : <code>{filled(part, values)}</code>))}
+      {parts.map((part, at) => {
+        const text = filled(part, values);
+        if (at % 2 === 0) return text;
+        return text.startsWith("keybearer ") ? <Command text={text} /> : <code>{text}</code>;
+      })}
     </>
   );
 }

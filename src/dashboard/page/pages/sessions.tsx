@@ -44,9 +44,7 @@ export function Sessions({ title, aside, empty, sessions, running, hasTools }: S
     numberColumn(t("word.cost"), ({ cost_microdollars, unknown_cost }) =>
       orDash(cost_microdollars, (cost) => costInWords(cost, unknown_cost)),
     ),
-    column(t("word.model"), ({ calls }) =>
-      [...new Set(calls.flatMap(({ model }) => model ?? []))].join(", "),
-    ),
+    column(t("word.model"), ({ calls }) => modelsOf(calls) || "–"),
     numberColumn(t("sessions.tokens"), ({ calls }) => <Tokens calls={calls} />),
     column(t("sessions.last"), ({ calls, last_at }) =>
       orDash(calls.at(-1)?.started_at ?? last_at, (at) => agoInWords(at, time, t)),
@@ -117,6 +115,10 @@ function Tokens({ calls }: Pick<Row, "calls">) {
   const tokens = exact(known.reduce((sum, call) => sum + (call.output_tokens ?? 0), 0));
   if (known.every((call) => call.tokens_by === "reported")) return <>{tokens}</>;
   return <span title={t("sessions.tokens.pieces")}>≈ {tokens}</span>;
+}
+
+function modelsOf(calls: readonly RunningCall[]): string {
+  return [...new Set(calls.flatMap(({ model }) => model ?? []))].join(", ");
 }
 
 /** A day and a token, or the first characters of what a client sent. */
