@@ -102,27 +102,16 @@ function TodayFigures({ now: { today, running, running_total: inFlight } }: { re
           spent: dollars(forecast.spent_microdollars),
           usual: dollars(forecast.usual_day_microdollars),
         });
+  const requests = orDash(total, (sums) => exact(sums.requests));
+  const cost = orDash(total, (sums) => costInWords(sums.cost_microdollars, sums.unknown_cost));
+  const month = orDash(forecast, ({ cost_microdollars }) => `≈ ${dollars(cost_microdollars)}`);
+  const costNote = total === null ? t("overview.unreadable") : usualCost;
+  const waitingNote = waiting === 0 ? "" : t("overview.waiting", { n: waiting });
   const figures: readonly Figure[] = [
-    {
-      name: t("overview.cost.today"),
-      value: orDash(total, (sums) => costInWords(sums.cost_microdollars, sums.unknown_cost)),
-      note: total === null ? t("overview.unreadable") : usualCost,
-    },
-    {
-      name: t("overview.requests.today"),
-      value: orDash(total, ({ requests }) => exact(requests)),
-      note: joined([usualRequests, refused], t),
-    },
-    {
-      name: t("overview.in-flight"),
-      value: exact(inFlight),
-      note: waiting === 0 ? "" : t("overview.waiting", { n: waiting }),
-    },
-    {
-      name: t("overview.forecast"),
-      value: orDash(forecast, ({ cost_microdollars: cost }) => `≈ ${dollars(cost)}`),
-      note: forecastHow,
-    },
+    { name: t("overview.cost.today"), value: cost, note: costNote },
+    { name: t("overview.requests.today"), value: requests, note: joined([usualRequests, refused], t) },
+    { name: t("overview.in-flight"), value: exact(inFlight), note: waitingNote },
+    { name: t("overview.forecast"), value: month, note: forecastHow },
   ];
   return (
     <div class="panel today">

@@ -4,8 +4,9 @@ import type { Now, RunningCall, ToolSession } from "../../api.ts";
 import { ActionButton } from "../components/action-dialog.tsx";
 import { FullestLimit } from "../components/gauge.tsx";
 import { type Column, column, numberColumn, TablePanel } from "../components/table.tsx";
-import { agoInWords, orDash, spanInWords } from "../format.ts";
+import { agoInWords, joined, orDash, spanInWords } from "../format.ts";
 import { useFrame, useTime } from "../frame.tsx";
+import type { Translate } from "../messages/messages.ts";
 import { giveForm } from "./tools/forms.ts";
 
 interface SessionsProps {
@@ -39,7 +40,7 @@ export function Sessions({ title, aside, empty, sessions, running, hasTools }: S
     column(t("tools.actions"), (row) => (
       <Actions session={row} what={hasTools ? `${row.tool} ${row.session}` : row.session} />
     )),
-    numberColumn(t("overview.in-flight"), (row) => <InFlight row={row} time={time} />),
+    numberColumn(t("overview.in-flight"), (row) => inFlightInWords(row, time, t)),
     numberColumn(t("limit.requests"), ({ requests }) => orDash(requests, exact)),
     numberColumn(t("word.cost"), ({ cost_microdollars, unknown_cost }) =>
       orDash(cost_microdollars, (cost) => costInWords(cost, unknown_cost)),
@@ -93,18 +94,16 @@ function Actions({
   );
 }
 
-function InFlight({ row: { stopped, calls }, time }: { readonly row: Row; readonly time: number }) {
-  const { t } = useFrame();
+/** How many there are, and for how long the oldest. */
+function inFlightInWords({ stopped, calls }: Row, time: number, t: Translate): string {
   const [oldest] = calls;
   const waiting = calls.filter((call) => call.waiting).length;
-  return (
-    <>
-      {stopped ? <span class="tag">{t("sessions.stopped")}</span> : null}
-      {waiting === 0 ? null : <span class="tag">{t("overview.waiting", { n: waiting })}</span>}{" "}
-      {oldest === undefined ? "–" : exact(calls.length)}{" "}
-      {oldest === undefined ? null : <span class="muted">{spanInWords(time - oldest.started_at, t)}</span>}
-    </>
-  );
+  const parts = [
+    stopped ? t("sessions.stopped") : null,
+    oldest === undefined ? null : `${exact(calls.length)} (${spanInWords(time - oldest.started_at, t)})`,
+    waiting === 0 ? null : t("overview.waiting", { n: waiting }),
+  ];
+  return joined(parts, t) || "–";
 }
 
 /** What the calls in flight answered until now. */

@@ -33,8 +33,8 @@ export function CostPanel({ reports }: { readonly reports: readonly MirrorReport
     column(t("word.model"), modelName),
     column(t("word.gateway"), ({ gateway }) => gateway),
     numberColumn(t("bill.requests"), ({ requests }) => exact(requests)),
-    numberColumn(t("bill.factor"), (model) => <Price model={model} />),
-    numberColumn(t("mirror.fact.multiplier"), (model) => <Multiplier model={model} />),
+    numberColumn(t("bill.factor"), (model) => priceInWords(model, t)),
+    numberColumn(t("mirror.fact.multiplier"), (model) => multiplierInWords(model, t)),
   ];
   const hasOwnPrices = models.some((model) => isOtherPrice(model.factor) || kindPrices(model).length > 0);
   return (
@@ -92,33 +92,20 @@ const KIND_NAMES = {
 } as const;
 
 /** The operator's own price is no fault, but a word is due. */
-function Price({ model }: { readonly model: ModelFactor }) {
-  const { t } = useFrame();
+function priceInWords(model: ModelFactor, t: Translate): string {
   const { factors, unexplained_microdollars: left = 0 } = model.explanation ?? {};
   const factor = Object.values(factors ?? {})[0] ?? model.factor;
   const kinds = kindPrices(model).map(([kind, one]) => `${t(KIND_NAMES[kind])} ${factorInWords(one)}`);
   if (kinds.length === 0 && isOtherPrice(factor)) kinds.push(factorInWords(factor));
   const same = t(factor === null ? "bill.price.unknown" : "bill.price.same");
-  return (
-    <>
-      {kinds.length === 0 ? <span class="muted">{same}</span> : <strong>≠ {joined(kinds, t)}</strong>}
-      {left === 0 ? null : (
-        <span class="muted"> {t("bill.price.unexplained", { money: dollars(left) })}</span>
-      )}
-    </>
-  );
+  const price = kinds.length === 0 ? same : `≠ ${joined(kinds, t)}`;
+  return joined([price, left === 0 ? null : t("bill.price.unexplained", { money: dollars(left) })], t);
 }
 
-function Multiplier({ model: { multiplier, multiplier_here: here } }: { readonly model: ModelFactor }) {
-  const { t } = useFrame();
+function multiplierInWords({ multiplier, multiplier_here: here }: ModelFactor, t: Translate): string {
   const theirs = multiplier === null ? t("bill.multiplier.other") : factorInWords(multiplier);
-  if (here === null) return <>{theirs}</>;
-  return (
-    <>
-      <strong>≠ {theirs}</strong>{" "}
-      <span class="muted">{t("bill.multiplier.here", { factor: factorInWords(here) })}</span>
-    </>
-  );
+  if (here === null) return theirs;
+  return joined([`≠ ${theirs}`, t("bill.multiplier.here", { factor: factorInWords(here) })], t);
 }
 
 /** As many can be chosen. */
