@@ -14,6 +14,7 @@ import {
   linesOf,
   type Measure,
   nameInWords,
+  sum,
   topsOf,
 } from "./chart-layers.ts";
 import { Fold } from "./panel.tsx";
@@ -139,7 +140,7 @@ function optionsFor(
   const axis = { stroke: color("--soft"), font: "12px system-ui, sans-serif", ticks: { show: false } };
   /** In the legend: of the bar under the pointer, otherwise of all. */
   const said = ({ values, unknown, total }: Line, bar: number | null) =>
-    bar === null ? amount(total) : amount(values[bar] ?? 0, unknown[bar]);
+    bar === null ? amount(total, sum(unknown)) : amount(values[bar] ?? 0, unknown[bar]);
   const drawChosen = ({ ctx, bbox: { left, top, width, height } }: uPlot) => {
     if (chosen === null) return;
     ctx.fillStyle = chosenColor;
