@@ -26,10 +26,12 @@ export async function readJson(req: IncomingMessage, limit = MAX_BODY_BYTES): Pr
   }
 }
 
-/** A name in an address. Throws an HttpError. */
-export function decodeName(encoded: string): string {
+/** The route of an address, such as GET /models/:name, and that name. Throws an HttpError. */
+export function parseRoute(method: string | undefined, path: string): { route: string; name: string } {
+  const [, base = "", encoded = ""] = /^((?:\/api)?\/[a-z]+)(?:\/([^/?]+))?$/.exec(path) ?? [];
   try {
-    return decodeURIComponent(encoded);
+    const name = decodeURIComponent(encoded);
+    return { route: `${method} ${base}${encoded === "" ? "" : "/:name"}`, name };
   } catch {
     throw new HttpError(400, "the name in the address is not encoded as UTF-8");
   }

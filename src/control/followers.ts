@@ -8,6 +8,8 @@ const MAX_WAITING = 256 * 1024;
 interface Follower {
   readonly response: ServerResponse;
   lost: number;
+  /** The newest state, while it does not fit; null: it was sent. */
+  state: string | null;
 }
 
 /** Those who read JSON lines as they come. One that reads slowly costs neither memory nor requests. */
@@ -21,7 +23,21 @@ export class Followers {
   send(value: object): void {
     if (this.#followers.size === 0) return;
     const line = formatLine(value);
-    for (const follower of this.#followers) send(follower, line);
+    for (const follower of this.#followers) {
+      if (fits(follower, line)) {
+        reportLost(follower);
+        follower.response.write(line);
+      } else follower.lost += 1;
+    }
+  }
+
+  /** What replaces the one before: a slow follower gets the newest, once it reads again. */
+  sendState(value: object): void {
+    const line = formatLine(value);
+    for (const follower of this.#followers) {
+      follower.state = line;
+      if (fits(follower, line)) catchUp(follower);
+    }
   }
 
   /** Answers with one JSON line per value, until either side ends. Throws when there are too many followers already. */
@@ -30,33 +46,36 @@ export class Followers {
       throw new HttpError(
         429,
         `${MAX_FOLLOWERS} others are following already: end one of them, then try again`,
+        "too-many-followers",
       );
-    const follower: Follower = { response, lost: 0 };
+    const follower: Follower = { response, lost: 0, state: null };
     this.#followers.add(follower);
     response.on("close", () => this.#followers.delete(follower));
     // A follower that went away while a line was being written is not a failure.
     response.on("error", () => {});
-    // Report a loss even if nothing follows.
-    response.on("drain", () => reportLost(follower));
+    // Even if nothing follows.
+    response.on("drain", () => catchUp(follower));
     response.writeHead(200, { "content-type": "application/x-ndjson" });
     response.write(formatLine({ following: true }));
   }
 }
 
-function send(follower: Follower, line: string): void {
-  if (follower.response.writableLength + line.length > MAX_WAITING) {
-    follower.lost += 1;
-    return;
-  }
+/** With little buffered, a line of any size is sent. */
+function fits({ response }: Follower, line: string): boolean {
+  return !response.writableNeedDrain || response.writableLength + line.length <= MAX_WAITING;
+}
+
+function catchUp(follower: Follower): void {
   reportLost(follower);
-  follower.response.write(line);
+  const { state } = follower;
+  follower.state = null;
+  if (state !== null) follower.response.write(state);
 }
 
 function reportLost(follower: Follower): void {
   const { lost } = follower;
-  if (lost === 0) return;
   follower.lost = 0;
-  follower.response.write(formatLine({ lost }));
+  if (lost > 0) follower.response.write(formatLine({ lost }));
 }
 
 function formatLine(line: object): string {

@@ -77,6 +77,7 @@ export interface Controls {
     | "refreshKeys"
     | "listKeys"
     | "diff"
+    | "days"
     | "compared"
     | "sync"
     | "login"

@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { decodeName, readJson } from "./body.ts";
+import { parseRoute, readJson } from "./body.ts";
 import { isDaemonListening, PEER_HEADER } from "./client.ts";
 import { type Caller, NeedsRoot, routeReach } from "./reach.ts";
 import { type Controls, HANDLED, NOT_FOUND, ROUTES } from "./routes.ts";
@@ -164,13 +164,11 @@ async function runRoute(
   // No browser can open a unix socket; a request that looks like one is refused all the same.
   if (req.headers.origin !== undefined || req.headers.referer !== undefined)
     throw new HttpError(403, "browsers may not use this socket");
-  const [, first = "", encoded = ""] = /^\/([a-z]+)(?:\/([^/?]+))?$/.exec(req.url ?? "") ?? [];
+  const { route: pattern, name } = parseRoute(req.method, req.url ?? "");
   const exact = `${req.method} ${req.url}`;
-  const pattern = `${req.method} /${first}${encoded === "" ? "" : "/:name"}`;
   const known = Object.hasOwn(ROUTES, exact) ? exact : pattern;
   const route = ROUTES[known];
   if (route === undefined) throw new HttpError(404, "no such control");
-  const name = decodeName(encoded);
   const limit = known === "POST /config" ? MAX_CONFIG_BODY : undefined;
   const body = req.method === "POST" ? await readJson(req, limit) : null;
   const pid = req.headers[PEER_HEADER];
@@ -180,16 +178,17 @@ async function runRoute(
   if (caller.owner !== null && routeReach(known, body) === "widens")
     throw new NeedsRoot("that may allow more or move a key, so only root may do it");
   const value = await route(controls, { name, body, peer, res, owner: caller.owner });
-  if (value === NOT_FOUND) throw new HttpError(404, `there is no ${nounFor(first)} ${name}`);
+  if (value === NOT_FOUND) throw new HttpError(404, `there is no ${nounFor(known)} ${name}`);
   return value;
 }
 
 /** A key can be trusted for a tool or a whole gateway; an allowance belongs to a tool, a login to a console. */
 function nounFor(route: string): string {
-  if (route === "revokebrowser") return "remembered browser called";
-  if (route === "confirm" || route === "confirmed") return "action that waits called";
-  if (route === "lift" || route === "models") return "tool";
-  return route === "login" || route === "sync" ? "gateway with a console called" : "tool or gateway";
+  const [, noun = ""] = route.split("/");
+  if (noun === "revokebrowser") return "remembered browser called";
+  if (noun === "confirm" || noun === "confirmed") return "action that waits called";
+  if (noun === "lift" || noun === "models") return "tool";
+  return noun === "login" || noun === "sync" ? "gateway with a console called" : "tool or gateway";
 }
 
 function send(res: ServerResponse, status: number, value: unknown): void {

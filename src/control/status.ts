@@ -95,6 +95,8 @@ export interface GatewayStatus extends Omit<GatewayCondition, "problem" | "faile
   readonly messages_url: string;
   readonly tools: number;
   readonly groups: readonly string[];
+  /** A login at its console can make keys. */
+  readonly makes_keys: boolean;
   /** What to type next; null: nothing is needed. */
   readonly next: string | null;
   /** null: its state is known since the start, or the usage log cannot be read. */
@@ -236,7 +238,7 @@ export async function readStatus(deps: StatusDeps): Promise<Status> {
 function gatewayStatuses(
   gateways: readonly Gateway[],
   tools: readonly Tool[],
-  { gatewayHealth, usage, clock }: Pick<StatusDeps, "gatewayHealth" | "usage" | "clock">,
+  { gatewayHealth, usage, clock, mirror }: Pick<StatusDeps, "gatewayHealth" | "usage" | "clock" | "mirror">,
 ): GatewayStatus[] {
   const unknown = gateways.filter((gateway) => gatewayHealth.of(gateway).state === "unknown");
   const uses =
@@ -245,30 +247,24 @@ function gatewayStatuses(
       : usage.readNow(
           (db) => new Map(unknown.map(({ name }) => [name, readGatewayUse(db, name, clock.now())])),
         );
-  return gateways.map((gateway) =>
-    gatewayStatus(gateway, tools, gatewayHealth.of(gateway), uses?.get(gateway.name) ?? null),
-  );
-}
-
-function gatewayStatus(
-  gateway: Gateway,
-  tools: readonly Tool[],
-  { state, since, failures, problem }: GatewayCondition,
-  before: GatewayUse | null,
-): GatewayStatus {
-  return {
-    name: gateway.name,
-    base_url: gateway.baseUrl,
-    messages_url: gateway.messagesUrl,
-    tools: tools.filter((tool) => tool.gateway === gateway.name).length,
-    groups: Object.keys(gateway.groups),
-    state,
-    since,
-    failures,
-    why: problem,
-    next: state === "failing" ? advice.doctor() : null,
-    before,
-  };
+  return gateways.map((gateway) => {
+    const { name, baseUrl: base_url, messagesUrl: messages_url, groups } = gateway;
+    const { state, since, failures, problem } = gatewayHealth.of(gateway);
+    return {
+      name,
+      base_url,
+      messages_url,
+      tools: tools.filter((tool) => tool.gateway === name).length,
+      groups: Object.keys(groups),
+      makes_keys: mirror.canChangeKeys(name),
+      state,
+      since,
+      failures,
+      why: problem,
+      next: state === "failing" ? advice.doctor() : null,
+      before: uses?.get(name) ?? null,
+    };
+  });
 }
 
 function usageStatus({ usage }: StatusDeps): UsageStatus {

@@ -38,6 +38,8 @@ export interface ToolStatus {
   readonly state: ToolState;
   readonly gateway: string;
   readonly group: string | null;
+  /** Its client cannot go through keybearer: console rows only. */
+  readonly watch_only: boolean;
   /** The key's fingerprint, or null when there is none. */
   readonly key: string | null;
   readonly tokens: number;
@@ -131,6 +133,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
     last_use: journal.lastUse(name),
     gateway: tool.gateway,
     group: tool.group,
+    watch_only: tool.watchOnly,
     key: fingerprint,
     tokens: tool.tokens.length,
     paused: report.pause,
@@ -163,6 +166,7 @@ export function toolStatusOffline(tool: Tool, config: Config, now: number): Tool
     next: problem?.next ?? null,
     gateway: tool.gateway,
     group: tool.group,
+    watch_only: tool.watchOnly,
     key: null,
     tokens: tool.tokens.length,
     last_use: null,

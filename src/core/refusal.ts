@@ -80,7 +80,8 @@ export function toolRemoved(name: string): Refusal {
   return refuse("token-unknown", `tool ${name} was removed while this request waited`);
 }
 
-export interface RefusalAnswer {
+/** An HTTP response with a short body. */
+export interface HttpAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
@@ -95,7 +96,7 @@ function findRule({ code, retryAfter }: Refusal): Rule {
   return rule.status === 429 && retryAfter === undefined ? NO_RETRY : rule;
 }
 
-export function refusalAnswer(refusal: Refusal, protocol: Protocol, requestId: string): RefusalAnswer {
+export function refusalAnswer(refusal: Refusal, protocol: Protocol, requestId: string): HttpAnswer {
   const rule = findRule(refusal);
   const body = JSON.stringify(bodyFor(refusal, protocol, rule.status));
   return {

@@ -1,6 +1,7 @@
+import type { Controls } from "../control/routes.ts";
 import { HttpError } from "../core/errors.ts";
 import { parseSince, parseUntil } from "../usage/reports/calendar.ts";
-import type { By, MirrorAnswer, MonthBill } from "./api.ts";
+import type { By } from "./api.ts";
 import type { DashboardDeps } from "./deps.ts";
 import type { UsageQuestions } from "./usage-api.ts";
 
@@ -8,17 +9,21 @@ import type { UsageQuestions } from "./usage-api.ts";
 
 const MAX_MIRROR_ROWS = 500;
 
-type BillDeps = Pick<DashboardDeps, "clock" | "mirror">;
+export type MirrorAnswer = Awaited<ReturnType<typeof readMirror>>;
+export type MonthBill = Awaited<ReturnType<typeof readBill>>;
 
-export async function readMirror({ mirror }: BillDeps): Promise<MirrorAnswer> {
+/** One report for each gateway with a console. */
+export async function readMirror(mirror: Controls["mirror"]) {
   const reports = await mirror.report();
   // Without a console there may be no mirror.db.
   if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [] };
   const [{ keys, problems }, diff] = await Promise.all([mirror.keys(), mirror.diff()]);
   return {
     reports,
+    /** Rows that need attention, foreign ones first, then the newest. */
     diff: diff.slice(0, MAX_MIRROR_ROWS),
     keys,
+    /** Consoles whose keys could not be listed. */
     keys_problems: problems,
   };
 }
@@ -26,10 +31,10 @@ export async function readMirror({ mirror }: BillDeps): Promise<MirrorAnswer> {
 /** @param month 2026-10, by this machine's calendar. Throws an HttpError. */
 export async function readBill(
   month: string,
-  { mirror, clock }: BillDeps,
+  { controls, clock }: DashboardDeps,
   usage: UsageQuestions,
   signal: AbortSignal,
-): Promise<MonthBill> {
+) {
   const first = parseSince(month, clock.now());
   const end = parseUntil(month, clock.now());
   if (!/^20\d\d-\d\d$/.test(month) || !first.ok || !end.ok)
@@ -43,7 +48,8 @@ export async function readBill(
   const [tools, models, consoles] = await Promise.all([
     sums("tool"),
     sums("model"),
-    mirror.days([{ from: since, to: until }]),
+    // Of each gateway that lists rows of this month.
+    controls().mirror.days([{ from: since, to: until }]),
   ]);
   return { month, since, until, total: tools.total, tools: tools.rows, models: models.rows, consoles };
 }

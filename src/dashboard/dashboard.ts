@@ -15,16 +15,14 @@ import { Api } from "./routes.ts";
 import { type OpenServer, openServer, type PageFiles, readPageFiles } from "./server.ts";
 import { readSessions, Sessions, writeSessions } from "./sessions.ts";
 
-interface Timing {
+const TIMING = {
   /** After this time without use the port closes, unless it is open always. */
-  readonly closeAfterMs: number;
+  closeAfterMs: 15 * MINUTE_MS,
   /** Between two attempts at a taken port, if it is open always. */
-  readonly retryMs: number;
+  retryMs: 10_000,
   /** How often an open one is looked after. A daemon that is killed loses this much of the sessions' last use. */
-  readonly upkeepMs: number;
-}
-
-const TIMING: Timing = { closeAfterMs: 15 * MINUTE_MS, retryMs: 10_000, upkeepMs: MINUTE_MS };
+  upkeepMs: MINUTE_MS,
+};
 
 interface OpenPort {
   readonly server: OpenServer;
@@ -36,7 +34,7 @@ interface OpenPort {
 /** Opens and closes the dashboard's port, and keeps its sessions over a restart of the daemon. */
 export class Dashboard {
   readonly #deps: DashboardDeps;
-  readonly #timing: Timing;
+  readonly #timing: typeof TIMING;
   readonly #sessions: Sessions;
   /** What pages asked for, and a person has to confirm. */
   readonly confirmations: WaitingActions;
@@ -123,7 +121,7 @@ export class Dashboard {
   }
 
   #settings() {
-    return this.#deps.snapshot().config.dashboard;
+    return this.#deps.reload.snapshot.config.dashboard;
   }
 
   /** Takes over what the previous daemon left: pages that were open a moment ago continue. */
@@ -155,15 +153,14 @@ export class Dashboard {
 
   async #openPort(): Promise<OpenPort> {
     if (this.#open !== null) return this.#open;
-    const { log } = this.#deps;
     const { listen } = this.#settings();
     if (this.#files === null) {
       throw new Error("this keybearer was built without the dashboard → npm run build, then restart it");
     }
     const api = new Api(this.#deps, this.#sessions, this.confirmations, this.bookmarks);
-    const server = await openServer(listen, api, this.#files, log);
+    const server = await openServer(listen, api, this.#files);
     const upkeepTimer = setInterval(
-      () => this.#inBackground("looking after the dashboard", () => this.#upkeep(server)),
+      () => this.#inBackground("looking after the dashboard", () => this.#upkeep(api)),
       this.#timing.upkeepMs,
     );
     upkeepTimer.unref();
@@ -183,9 +180,9 @@ export class Dashboard {
     this.#retryTimer.unref();
   }
 
-  async #upkeep(server: OpenServer): Promise<void> {
+  async #upkeep({ live }: Api): Promise<void> {
     // A page that follows the events counts as use: hidden pages end their stream themselves.
-    if (server.followers() > 0 || this.#settings().when === "always") this.#sessions.touch();
+    if (live.followers > 0 || this.#settings().when === "always") this.#sessions.touch();
     if (this.#sessions.unusedForMs() >= this.#timing.closeAfterMs)
       return this.#closeAndEndSessions("it was not used for a while");
     this.bookmarks.endForgotten();

@@ -2,26 +2,39 @@ import { readFileSync } from "node:fs";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/schema.ts";
+import { HANDLED } from "../control/routes.ts";
 import { background } from "../core/background.ts";
 import { HttpError } from "../core/errors.ts";
-import type { Logger } from "../core/log.ts";
-import { REFUSALS } from "../core/refusal.ts";
+import { type HttpAnswer, REFUSALS } from "../core/refusal.ts";
 import { packageFolder } from "../core/version.ts";
 import { guardDashboard } from "../proxy/guard.ts";
 import { authority, hostsOf, openSidePort } from "../proxy/server.ts";
-import type { Failure } from "./api.ts";
-import { refuseConnection, send, sendJson } from "./http.ts";
-import { type Api, HANDLED } from "./routes.ts";
+import { refuseSocket, sendAnswer } from "../proxy/write-refusal.ts";
+import type { Failure } from "./failure.ts";
+import type { Api } from "./routes.ts";
 
-export type PageFiles = ReadonlyMap<string, { readonly type: string; readonly body: Buffer }>;
+/** On every response of the dashboard's port. There are no cookies: browsers send them to every port of a host. */
+const PAGE_HEADERS = {
+  "content-security-policy":
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "x-content-type-options": "nosniff",
+  "x-frame-options": "DENY",
+  "cache-control": "no-store",
+  "referrer-policy": "no-referrer",
+  "cross-origin-opener-policy": "same-origin",
+  "cross-origin-resource-policy": "same-origin",
+};
 
 /** By request path. No part of a request is ever joined to a folder. */
-const FILES = [
-  { path: "/", name: "index.html", type: "text/html; charset=utf-8" },
-  { path: "/main.js", name: "main.js", type: "text/javascript; charset=utf-8" },
-  { path: "/page.css", name: "page.css", type: "text/css; charset=utf-8" },
-  { path: "/licenses.txt", name: "licenses.txt", type: "text/plain; charset=utf-8" },
-];
+export type PageFiles = ReadonlyMap<string, HttpAnswer>;
+
+const TYPES = {
+  "index.html": "text/html; charset=utf-8",
+  "main.js": "text/javascript; charset=utf-8",
+  "page.css": "text/css; charset=utf-8",
+  "licenses.txt": "text/plain; charset=utf-8",
+};
 
 /**
  * Reads the page into memory: an upgrade that replaces the files of a running daemon must not mix two versions. null: the
@@ -30,9 +43,11 @@ const FILES = [
 export function readPageFiles(): PageFiles | null {
   const folder = new URL("dist/dashboard/", packageFolder());
   try {
-    return new Map(
-      FILES.map(({ path, name, type }) => [path, { type, body: readFileSync(new URL(name, folder)) }]),
-    );
+    const files = Object.entries(TYPES).map(([name, type]) => {
+      const path = name === "index.html" ? "/" : `/${name}`;
+      return [path, answerOf(200, type, readFileSync(new URL(name, folder), "utf8"))] as const;
+    });
+    return new Map(files);
   } catch {
     // Opening the dashboard says what to do.
     return null;
@@ -41,31 +56,24 @@ export function readPageFiles(): PageFiles | null {
 
 export interface OpenServer {
   readonly url: string;
-  /** How many pages follow the events. */
-  followers(): number;
   close(): Promise<void>;
 }
 
 /** Opens the dashboard's port. Throws an error with a message for people if that fails. */
-export async function openServer(
-  listen: Listen,
-  api: Api,
-  files: PageFiles,
-  log: Logger,
-): Promise<OpenServer> {
+export async function openServer(listen: Listen, api: Api, files: PageFiles): Promise<OpenServer> {
+  const { log, tail } = api.deps;
   const port = await openSidePort("dashboard", listen, {
     request: (req, res) => background(serve(req, res, api, files), log, "a request to the dashboard"),
     clientError: refuseUnparsable,
     onError: (error) => log.error(`the dashboard could not accept a connection: ${error.message}`),
     upgrade: (_req, socket) => refuseConnection(socket, 400, "the dashboard has no WebSockets"),
   });
-  api.start();
+  const unsubscribe = tail.subscribe((record) => api.recordFinished(record));
   log.info(`the dashboard is open on ${port.addresses.join(" and ")}`);
   return {
     url: `http://${authority(listen.host, port.port)}/`,
-    followers: () => api.followers,
     async close() {
-      api.stop();
+      unsubscribe();
       const drained = port.drain();
       port.cut();
       await drained;
@@ -74,39 +82,62 @@ export async function openServer(
 }
 
 async function serve(req: IncomingMessage, res: ServerResponse, api: Api, files: PageFiles): Promise<void> {
+  res.setHeaders(new Map(Object.entries(PAGE_HEADERS)));
   try {
-    await answer(req, res, api, files);
+    const answer = await answerTo(req, res, api, files);
+    if (answer !== null) sendAnswer(req, res, answer);
   } catch (error) {
-    const canAnswer = error instanceof HttpError && !res.headersSent;
-    if (canAnswer) return sendFailure(req, res, error);
+    if (error instanceof HttpError && !res.headersSent)
+      return sendAnswer(req, res, failureAnswer(error.status, error.message, error.code));
     // A response that was cut off must not look complete.
     res.destroy();
     if (!(error instanceof HttpError)) throw error;
   }
 }
 
-async function answer(req: IncomingMessage, res: ServerResponse, api: Api, files: PageFiles): Promise<void> {
+/** null: the route has written the response itself. Throws an HttpError. */
+async function answerTo(
+  req: IncomingMessage,
+  res: ServerResponse,
+  api: Api,
+  files: PageFiles,
+): Promise<HttpAnswer | null> {
   const { method = "", url: target = "", rawHeaders, socket } = req;
   const refusal = guardDashboard({ method, target, rawHeaders }, hostsOf(socket.localPort ?? 0));
   if (refusal !== null) throw new HttpError(REFUSALS[refusal.code].status, refusal.message);
   if (target.startsWith("/api/")) {
     const value = await api.answer(req, res);
-    if (value !== HANDLED) sendJson(req, res, 200, value);
-    return;
+    return value === HANDLED ? null : jsonAnswer(200, value);
   }
   const file = files.get(target);
   if (file === undefined) throw new HttpError(404, "there is nothing here");
   if (method !== "GET" && method !== "HEAD") throw new HttpError(405, "only GET is allowed here");
-  send(req, res, 200, file.type, file.body);
-}
-
-function sendFailure(req: IncomingMessage, res: ServerResponse, { status, message, code }: HttpError): void {
-  const failure: Failure = { error: message, code };
-  sendJson(req, res, status, failure);
+  return file;
 }
 
 function refuseUnparsable({ code }: NodeJS.ErrnoException, socket: Duplex): void {
   if (code === "HPE_HEADER_OVERFLOW")
     refuseConnection(socket, 431, "the request's headers are larger than 16 KB");
   else refuseConnection(socket, 400, "this is not a valid HTTP request");
+}
+
+function refuseConnection(socket: Duplex, status: number, message: string): void {
+  const { headers, body } = failureAnswer(status, message, null);
+  refuseSocket(socket, { status, headers: { ...PAGE_HEADERS, ...headers }, body });
+}
+
+function failureAnswer(status: number, error: string, code: string | null): HttpAnswer {
+  return jsonAnswer(status, { error, code } satisfies Failure);
+}
+
+function jsonAnswer(status: number, value: unknown): HttpAnswer {
+  return answerOf(status, "application/json; charset=utf-8", JSON.stringify(value));
+}
+
+function answerOf(status: number, type: string, body: string): HttpAnswer {
+  return {
+    status,
+    headers: { "content-type": type, "content-length": String(Buffer.byteLength(body)) },
+    body,
+  };
 }

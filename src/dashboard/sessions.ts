@@ -81,11 +81,6 @@ export class Sessions {
     return token;
   }
 
-  /** Ends the sessions that this remembered browser began, and cuts their responses. */
-  endOf(browser: string): void {
-    this.#end([...this.#sessions.values()].filter((each) => each.browser === browser));
-  }
-
   /** Ends the sessions of browsers that are not remembered any more, and cuts their responses. */
   endForgotten(remembered: ReadonlySet<string>): void {
     const isForgotten = ({ browser }: Session) => browser !== null && !remembered.has(browser);

@@ -1,16 +1,13 @@
 import { readAssigned } from "../config/assignments.ts";
 import { readEffective } from "../config/load.ts";
-import { describeSource, type Tool } from "../config/schema.ts";
+import { describeSource } from "../config/schema.ts";
 import { HttpError } from "../core/errors.ts";
 import { DAY_MS } from "../core/units.ts";
 import { authority } from "../proxy/server.ts";
 import { readTokenUses } from "../proxy/token-uses.ts";
 import type { Ask } from "../usage/index/indexer.ts";
-import type { ModelsAnswer, ToolAnswer, ToolSettings, ToolsAnswer } from "./api.ts";
 import type { DashboardDeps } from "./deps.ts";
 import { listSessions } from "./session-list.ts";
-
-/* What the page of the tools shows, and the page of one tool. */
 
 const MAX_SESSIONS = 100;
 
@@ -30,72 +27,48 @@ const SETTINGS = [
   "model",
 ];
 
-export async function listTools(deps: DashboardDeps): Promise<ToolsAnswer> {
-  const { status, snapshot, port, isSandbox, mirror } = deps;
-  // Only this page needs the descriptions of all clients.
-  const [{ tools }, { WRITABLE }] = await Promise.all([status(), import("../clients/settings-files.ts")]);
-  const { config } = snapshot();
-  const gateways = Object.values(config.gateways);
-  return {
-    tools: tools.flatMap((shown): ToolSettings[] => {
-      const tool = config.tools[shown.name];
-      // It may have been removed since the status was read.
-      if (tool === undefined) return [];
-      const { enabled, model, tokenInUrl: token_in_url, watchOnly: watch_only } = tool;
-      return [{ ...shown, enabled, model, source: describeSource(tool.key), token_in_url, watch_only }];
-    }),
-    // The address `use` names, too; the port stays bound until a restart.
-    origin: `http://${authority(config.listen.host, port.port)}`,
-    groups: gateways.flatMap(({ name: gateway, groups }) =>
-      Object.keys(groups).map((name) => ({ gateway, name })),
-    ),
-    gateways: gateways.map(({ name }) => ({ name, makes_keys: mirror.canChangeKeys(name) })),
-    writable: WRITABLE,
-    sandbox: isSandbox(),
-  };
-}
+export type ToolAnswer = Awaited<ReturnType<typeof readTool>>;
 
-/** Throws an HttpError if there is no such tool. */
+/** What the page of one tool shows beside its status. Throws an HttpError if there is no such tool. */
 export async function readTool(
+  { paths, isSandbox, controls, clock, reload, port }: DashboardDeps,
   name: string,
-  deps: DashboardDeps,
   ask: Ask,
   signal: AbortSignal,
-): Promise<ToolAnswer> {
-  const { paths, isSandbox, controls, clock } = deps;
-  const { tokens } = requireTool(deps, name);
-  const uses = readTokenUses(paths.tokenUses);
-  const file = isSandbox() ? null : (await readEffective(paths)).text;
-  const query = { since: clock.now() - DAY_MS, tools: [name], projects: [] };
-  // The daemon's own counts are shown without the log.
-  const logged = await ask("sessions", [query], signal).catch(noneIfUnavailable);
-  const known = controls().sessions();
-  return {
-    settings: file === null ? {} : readAssigned(file, name, SETTINGS),
-    tokens: tokens.map(({ name, created, hash }) => ({ name, created, last_use: uses[hash] ?? null })),
-    sessions: listSessions(
-      logged,
-      known.filter(({ tool }) => tool === name),
-    ).slice(0, MAX_SESSIONS),
-  };
-}
-
-/** Asks the gateway, unless the tool is disabled. */
-export async function readModels(name: string, deps: DashboardDeps): Promise<ModelsAnswer> {
-  requireTool(deps, name);
-  const [models = null] = (await deps.prober.models(name)) ?? [];
-  return { models };
-}
-
-function requireTool({ snapshot }: DashboardDeps, name: string): Tool {
-  const { tools } = snapshot().config;
+) {
+  const { tools, listen } = reload.snapshot.config;
   // hasOwn, because a name such as __proto__ is not a tool.
   const tool = Object.hasOwn(tools, name) ? tools[name] : undefined;
   if (tool === undefined) throw new HttpError(404, `there is no tool ${name}`);
-  return tool;
-}
-
-function noneIfUnavailable(error: unknown): [] {
-  if (error instanceof HttpError) return [];
-  throw error;
+  // Only this page needs the descriptions of all clients.
+  const { WRITABLE } = await import("../clients/settings-files.ts");
+  const file = isSandbox() ? null : (await readEffective(paths)).text;
+  const uses = readTokenUses(paths.tokenUses);
+  const query = { since: clock.now() - DAY_MS, tools: [name], projects: [] };
+  const logged = await ask("sessions", [query], signal).catch((error) => {
+    // The daemon's own counts are shown without the log.
+    if (error instanceof HttpError) return [];
+    throw error;
+  });
+  const known = controls().sessions();
+  return {
+    enabled: tool.enabled,
+    model: tool.model,
+    /** Never the key. */
+    source: describeSource(tool.key),
+    /** Its token may be in the URL: /t/<token>/… */
+    token_in_url: tool.tokenInUrl,
+    /** Those of config.yaml, by name, as `keybearer tools set` takes them. What is missing has its default. */
+    settings: file === null ? {} : readAssigned(file, name, SETTINGS),
+    tokens: tool.tokens.map(({ name, created, hash }) => ({ name, created, last_use: uses[hash] ?? null })),
+    /** Of the last 24 hours, and those that the daemon counts; those that run first, then the latest. */
+    sessions: listSessions(
+      logged,
+      known.filter((one) => one.tool === name),
+    ).slice(0, MAX_SESSIONS),
+    /** The address `use` names, too; the port stays bound until a restart. */
+    origin: `http://${authority(listen.host, port.port)}`,
+    /** The clients whose own files `keybearer use --write` can change. */
+    writable: WRITABLE,
+  };
 }

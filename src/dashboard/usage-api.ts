@@ -7,8 +7,8 @@ import type { Ask } from "../usage/index/indexer.ts";
 import { everythingIn, type UsageChart } from "../usage/reports/chart.ts";
 import { OUTCOMES, SELECTED_NAMES } from "../usage/reports/names.ts";
 import { type CsvPage, csvHead, exportedRecord, type Selection } from "../usage/reports/records.ts";
-import type { Bin, RecordAnswer, RecordsPage } from "./api.ts";
-import { codedError, PAGE_HEADERS } from "./http.ts";
+import type { Bin } from "./api.ts";
+import { failure } from "./failure.ts";
 
 /* What the page asks of the usage log. A wrong query throws an HttpError. */
 
@@ -18,6 +18,8 @@ const MAX_WAITING = 32;
 const MAX_DOWNLOADS = 2;
 /** A download that is not read for this long ends, because each of its parts keeps the index's thread busy. */
 const DOWNLOAD_STALL_MS = 60_000;
+
+export type RecordsPage = Awaited<ReturnType<UsageQuestions["page"]>>;
 
 /** Asks the index for the pages, and says in HTTP's words why it cannot be read. */
 export class UsageQuestions {
@@ -30,8 +32,7 @@ export class UsageQuestions {
   }
 
   readonly ask: Ask = async (name, values, signal) => {
-    if (this.#waiting >= MAX_WAITING)
-      throw codedError(503, "too-many-questions", "too many requests are waiting. try again in a moment");
+    if (this.#waiting >= MAX_WAITING) throw failure(503, "too-many-questions");
     this.#waiting += 1;
     try {
       return await this.#ask(name, values, signal);
@@ -56,8 +57,11 @@ export class UsageQuestions {
     return chart;
   }
 
-  /** GET /api/records */
-  async page(query: URLSearchParams, signal: AbortSignal): Promise<RecordsPage> {
+  /**
+   * GET /api/records: newest first. before= and after= are the `older` and `newer` of another page; null: there are no more
+   * in that direction.
+   */
+  async page(query: URLSearchParams, signal: AbortSignal) {
     const selection = selectionIn(query, ["before", "after", "limit"]);
     const before = idIn(query, "before");
     const after = idIn(query, "after");
@@ -70,8 +74,8 @@ export class UsageQuestions {
     return { records: records.map(exportedRecord), older, newer };
   }
 
-  /** GET /api/records/<id> */
-  async record(id: string, signal: AbortSignal): Promise<Pick<RecordAnswer, "record" | "attempts">> {
+  /** With it, the others of the same request, oldest first; see attemptsAt(). Empty: it was sent once. */
+  async record(id: string, signal: AbortSignal) {
     const found = isRecordId(id) ? await this.ask("record", [id], signal) : null;
     if (found === null) throw new HttpError(404, `there is no record ${id}`);
     return { record: exportedRecord(found.record), attempts: found.attempts.map(exportedRecord) };
@@ -94,7 +98,6 @@ export class UsageQuestions {
       const first = await this.ask("csv", [selection, null], signal);
       res.setTimeout(stallMs, () => res.destroy());
       res.writeHead(200, {
-        ...PAGE_HEADERS,
         "content-type": "text/csv; charset=utf-8",
         "content-disposition": 'attachment; filename="keybearer-usage.csv"',
       });

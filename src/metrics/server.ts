@@ -11,7 +11,7 @@ import { hashToken } from "../core/token.ts";
 import { guard } from "../proxy/guard.ts";
 import { withoutQuery } from "../proxy/routes.ts";
 import { authority, hostsOf, openSidePort, type Port } from "../proxy/server.ts";
-import { discardBody, refuseSocket } from "../proxy/write-refusal.ts";
+import { refuseSocket, sendAnswer } from "../proxy/write-refusal.ts";
 import type { Exporter } from "./exporter.ts";
 
 interface ServerDeps {
@@ -112,14 +112,12 @@ function sendText(req: IncomingMessage, res: ServerResponse, status: number, tex
   send(req, res, status, "text/plain; charset=utf-8", `${text}\n`);
 }
 
-function send(req: IncomingMessage, res: ServerResponse, status: number, type: string, text: string): void {
-  res.writeHead(status, {
+function send(req: IncomingMessage, res: ServerResponse, status: number, type: string, body: string): void {
+  const headers = {
     "content-type": type,
-    "content-length": String(Buffer.byteLength(text)),
+    "content-length": String(Buffer.byteLength(body)),
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
-  });
-  res.end(req.method === "HEAD" ? undefined : text);
-  // An upload may still be arriving.
-  discardBody(req);
+  };
+  sendAnswer(req, res, { status, headers, body });
 }

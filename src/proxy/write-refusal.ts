@@ -1,7 +1,7 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
 import { typeable } from "../core/command-name.ts";
-import { type Protocol, type Refusal, type RefusalAnswer, refusalAnswer, refuse } from "../core/refusal.ts";
+import { type HttpAnswer, type Protocol, type Refusal, refusalAnswer, refuse } from "../core/refusal.ts";
 
 /** How much of an unwanted upload is read, and for how long, before the connection is closed. */
 const MAX_DISCARDED = 8 * 1024 * 1024;
@@ -18,14 +18,24 @@ export function writeRefusal(
   id: string,
 ): number {
   const answer = answerFor(refusal, protocol, id);
-  if (res.headersSent || res.destroyed) return answer.status;
-  res.writeHead(answer.status, answer.headers);
-  res.end(req.method === "HEAD" ? undefined : answer.body);
-  discardBody(req);
+  sendAnswer(req, res, answer);
   return answer.status;
 }
 
-function answerFor(refusal: Refusal, protocol: Protocol, id: string): RefusalAnswer {
+/** Unless an answer has begun. */
+export function sendAnswer(
+  req: IncomingMessage,
+  res: ServerResponse,
+  { status, headers, body }: HttpAnswer,
+): void {
+  if (res.headersSent || res.destroyed) return;
+  res.writeHead(status, headers);
+  res.end(req.method === "HEAD" ? undefined : body);
+  // An upload may still be arriving.
+  discardBody(req);
+}
+
+function answerFor(refusal: Refusal, protocol: Protocol, id: string): HttpAnswer {
   // The reader is not where the daemon was started.
   const message = typeable(refusal.message, "anywhere");
   return refusalAnswer({ ...refusal, message }, protocol, id);
@@ -63,7 +73,7 @@ export function writeSocketRefusal(socket: Duplex, refusal: Refusal, protocol: P
 }
 
 /** The same for a port that tools do not call, whose handlers leave the socket to this. */
-export function refuseSocket(socket: Duplex, answer: RefusalAnswer): void {
+export function refuseSocket(socket: Duplex, answer: HttpAnswer): void {
   // The refusal was written already, and the client still sends: destroying the socket now could lose it.
   if (socket.writableEnded && !socket.destroyed) return;
   socket.on("error", () => socket.destroy());
@@ -71,7 +81,7 @@ export function refuseSocket(socket: Duplex, answer: RefusalAnswer): void {
   else socket.destroy();
 }
 
-function writeAnswer(socket: Duplex, { status, headers, body }: RefusalAnswer): void {
+function writeAnswer(socket: Duplex, { status, headers, body }: HttpAnswer): void {
   const all = Object.entries({ ...headers, connection: "close" });
   const lines = all.map(([name, value]) => `${name}: ${value}\r\n`).join("");
   socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines}\r\n${body}`);

@@ -164,6 +164,7 @@ t.test("tools shows the console's facts below the tool's limits, wrapped to the 
       state: "active",
       gateway: "main",
       group: null,
+      watch_only: false,
       key: "…a1b2",
       tokens: 1,
       last_use: null,

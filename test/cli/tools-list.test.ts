@@ -34,6 +34,7 @@ function tool(more: Partial<ToolStatus>): ToolStatus {
     state: "active",
     gateway: "main",
     group: null,
+    watch_only: false,
     key: "…a1b2",
     tokens: 1,
     last_use: NOW - 180_000,

@@ -5,7 +5,7 @@ import { createProgram } from "../../src/cli/program.ts";
 import { compareConfigs } from "../../src/config/compare.ts";
 import { REACH } from "../../src/control/reach.ts";
 import { ROUTES } from "../../src/control/routes.ts";
-import { ACTION_KINDS } from "../../src/dashboard/actions/action.ts";
+import { ACTIONS } from "../../src/dashboard/actions/actions.ts";
 import { isRunnable, tableName, visibleCommands } from "../doubles/cli-reference.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { ROOT } from "../doubles/paths.ts";
@@ -15,7 +15,7 @@ t.test("the table has every command, route and action, and nothing else", (t) =>
   const dashboard = readFileSync(join(ROOT, "src/dashboard/routes.ts"), "utf8");
   const pages = [...dashboard.matchAll(/"((?:GET|POST) \/api\/[^"]+)"/g)].map(([, route = ""]) => route);
   t.ok(pages.length > 5, "the dashboard's routes are found");
-  const actions = ACTION_KINDS.map((kind) => `action ${kind}`);
+  const actions = Object.keys(ACTIONS).map((kind) => `action ${kind}`);
   const all = [...commands, "help", ...Object.keys(ROUTES), ...pages, ...actions];
   t.strictSame([...new Set(all)].sort(), Object.keys(REACH).sort());
   t.end();

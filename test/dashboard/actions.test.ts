@@ -10,10 +10,11 @@ import type { Status } from "../../src/control/status.ts";
 import { advice } from "../../src/core/advice.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { hashToken } from "../../src/core/token.ts";
-import type { Action } from "../../src/dashboard/actions/action.ts";
-import type { Plan } from "../../src/dashboard/actions/plan.ts";
+import type { Plan } from "../../src/dashboard/actions/action.ts";
+import type { Action } from "../../src/dashboard/actions/actions.ts";
 import { WaitingActions } from "../../src/dashboard/actions/waiting.ts";
-import type { Failure, PlanAnswer, RunAnswer } from "../../src/dashboard/api.ts";
+import type { PlanAnswer, RunAnswer } from "../../src/dashboard/api.ts";
+import type { Failure } from "../../src/dashboard/failure.ts";
 import { advised, command } from "../doubles/command.ts";
 import { type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { say, type Visit, visit } from "../doubles/dashboard-visit.ts";
@@ -396,7 +397,8 @@ t.test("an allowance is given and taken back, and a session is stopped, allowed 
 t.test("a key is rotated, and a tool is made with a key of the console", async (t) => {
   const { act, plan, gateway, text, tool, url, token, paths, page } = await start(t, true);
   const before = (await tool())?.key;
-  t.match((await act({ kind: "rotate", tool: "codex" })).what, /move it from config\.yaml to a file/);
+  t.match((await plan({ kind: "rotate", tool: "codex" })).what, /move it from config\.yaml to a file/);
+  await act({ kind: "rotate", tool: "codex" });
   t.match(text(), /key: "?file:/);
   t.not((await tool())?.key, before);
   t.equal((await call(`${url}/v1/chat/completions`, token, hello())).status, 200);

@@ -5,7 +5,7 @@ import type { ConfirmedAction, WaitingAction } from "../../src/control/confirmat
 import type { SessionStatus } from "../../src/control/session-status.ts";
 import type { Status } from "../../src/control/status.ts";
 import { hashToken } from "../../src/core/token.ts";
-import type { Action } from "../../src/dashboard/actions/action.ts";
+import type { Action } from "../../src/dashboard/actions/actions.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
 import type { DashboardSetup } from "../doubles/dashboard-setup.ts";
 import { type Caller, consoleKey, controlOf } from "../doubles/mirror-journey.ts";

@@ -23,7 +23,7 @@ function attacksWith(session: string, code: string): readonly Attack[] {
   return [
     { name: "now", code: fetched("/api/now", bearer) },
     { name: "now-bare", code: fetched("/api/now", `mode: "no-cors", credentials: "include"`) },
-    { name: "tools", code: fetched("/api/tools", bearer) },
+    { name: "tools", code: fetched("/api/mirror", bearer) },
     { name: "tool", code: fetched("/api/tools/codex", bearer) },
     { name: "trade", code: fetched("/api/session", `${post}, body: ${body({ code })}`) },
     { name: "trade-cors", code: fetched("/api/session", `method: "POST", body: ${body({ code })}`) },
@@ -124,7 +124,7 @@ export async function rebound(t: Test, scene: DashboardSetup): Promise<void> {
   const page = await scene.browser.newPage();
   await page.goto(`http://rebind.test:${scene.port}/page`);
   const answers: { status: number; text: string }[] = await page.evaluate(`Promise.all(
-    ["/", "/main.js", "/api/now", "/api/tools", "/api/records", "/api/plan", "/api/run", "/api/challenge"].map(async (path) => {
+    ["/", "/main.js", "/api/now", "/api/mirror", "/api/records", "/api/plan", "/api/run", "/api/challenge"].map(async (path) => {
       const isPost = ["/api/plan", "/api/run", "/api/challenge"].includes(path);
       const headers = { authorization: "Bearer ${token}", "content-type": "application/json" };
       const answer = await fetch(path, isPost ? { method: "POST", headers, body: '{"kind":"sync","gateway":"main"}' } : { headers });

@@ -31,7 +31,7 @@ export async function catchesUp(t: Test, scene: DashboardSetup, watch: Watch): P
     page.locator(".figures div", { hasText: "requests" }).locator("dd").first().innerText();
   const said = await requests();
 
-  const words = "8 pages are open already: close one of them, then try again";
+  const words = "16 others are following already: end one of them, then try again";
   await page.route("**/api/events", (route) => route.fulfill({ status: 429, json: { error: words } }));
   await page.evaluate("window.breakStream()");
   const refused = page.locator(".notice[data-kind=refused]");

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import t from "tap";
-import { ACTION_KINDS } from "../../src/dashboard/actions/action.ts";
+import { ACTIONS } from "../../src/dashboard/actions/actions.ts";
 import { findBrowser } from "../doubles/browser.ts";
 import { startDashboardSetup } from "../doubles/dashboard-setup.ts";
 import { LONG } from "../doubles/effort.ts";
@@ -84,7 +84,9 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
   t.strictSame(
     [...new Set([...FIRST_CASES, ...MORE_CASES].flatMap(({ kinds }) => kinds))].sort(),
     // Of browsers and their keys: browser-bookmark.ts.
-    ACTION_KINDS.filter((kind) => !kind.endsWith("-browser")).sort(),
+    Object.keys(ACTIONS)
+      .filter((kind) => !kind.endsWith("-browser"))
+      .sort(),
     "every action that a page can ask for has a case",
   );
   await t.test("interruptions", inLong, async (t) => {

@@ -4,7 +4,6 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { Controls } from "../../src/control/routes.ts";
 import type { SessionStatus } from "../../src/control/session-status.ts";
-import type { Status } from "../../src/control/status.ts";
 import { dayName, MINUTE_MS } from "../../src/core/units.ts";
 import { NowView } from "../../src/dashboard/now.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
@@ -49,8 +48,8 @@ function viewOf(
   const sessions = () => running.map(({ tool, session }) => ({ tool, session, ...isRunning }));
   const deps = {
     clock: { now: () => NOW, elapsed },
-    status: async () => ({}) as Status,
-    controls: () => ({ sessions: () => [...known, ...sessions()] }) as unknown as Controls,
+    controls: () =>
+      ({ status: async () => ({}), sessions: () => [...known, ...sessions()] }) as unknown as Controls,
     inFlight: { list: calls, size: running.length },
   };
   const ask = (async (name: QuestionName, values: unknown[]) => answerQuestion(db, name, values)) as Ask;

@@ -2,7 +2,7 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import type { ToolSettings } from "../../src/dashboard/api.ts";
+import type { ToolStatus } from "../../src/control/tool-status.ts";
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
 import {
   blindSpotInWords,
@@ -212,9 +212,9 @@ t.test("what the alarm cannot see is said in the reader's language", async (t) =
 });
 
 t.test("why a tool does not work is said by its state", async (t) => {
-  const tool = (more: Partial<ToolSettings>) =>
+  const tool = (more: Partial<ToolStatus>) =>
     toolProblem(
-      { why: "as the daemon says", next: "keybearer x", limits: [], ...more } as ToolSettings,
+      { why: "as the daemon says", next: "keybearer x", limits: [], ...more } as ToolStatus,
       NOW,
       zh,
     );

@@ -68,7 +68,7 @@ t.test("the fullest limit is the one of which the least is left", (t) => {
 t.test("a form asks for what is changed, and for nothing else", (t) => {
   const tool = { name: "codex", gateway: "main" };
   const settings = { "limits.spend": "5/day", quota: "50" };
-  const form = settingsForm(tool, { settings }, { groups: [] }, en);
+  const form = settingsForm(tool, { settings }, [], en);
   const typed = Object.fromEntries(form.fields({}).map(({ name, initial = "" }) => [name, initial]));
   t.equal(form.actionFor(typed), null, "nothing was changed");
   t.same(form.actionFor({ ...typed, "limits.spend": "2/day", quota: "" }), {
@@ -107,11 +107,10 @@ t.test("what is given begins with what the last refused request needed", (t) => 
 
 t.test("a key that no console can make is entered in a terminal", (t) => {
   const gateways = [
-    { name: "main", makes_keys: true },
-    { name: "side", makes_keys: false },
+    { name: "main", makes_keys: true, groups: ["coding"] },
+    { name: "side", makes_keys: false, groups: [] },
   ];
-  const groups = [{ gateway: "main", name: "coding", multiplier: 1, models: ["*"], enabled: true }];
-  const form = createForm({ gateways, groups }, en);
+  const form = createForm(gateways, en);
   const choices = (typed: Record<string, string>, field: string) =>
     form
       .fields(typed)

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import { askDaemon } from "../../src/control/client.ts";
 import type { OpenAnswer } from "../../src/control/routes.ts";
-import type { Events } from "../../src/dashboard/api.ts";
+import type { Now, ShownRecord } from "../../src/dashboard/api.ts";
 
 /** An answer of the dashboard's port. */
 export interface Said {
@@ -76,11 +76,18 @@ export interface Visit {
 export interface Followed {
   readonly events: readonly FollowedEvent[];
   /** The newest of a kind; undefined: there was none. */
-  last<Name extends keyof Events>(name: Name): Events[Name] | undefined;
+  last<Name extends keyof Lines>(name: Name): Lines[Name] | undefined;
   /** The response; a test may pause it. */
   readonly answer: IncomingMessage;
   readonly ended: Promise<unknown>;
   end(): void;
+}
+
+/** What lines have, by its name. */
+interface Lines {
+  readonly now: Now;
+  readonly record: ShownRecord;
+  readonly lost: number;
 }
 
 export type FollowedEvent = { readonly name: string; readonly data: unknown };
@@ -111,19 +118,17 @@ function followed(answer: IncomingMessage): Followed {
   let rest = "";
   answer.setEncoding("utf8");
   answer.on("data", (text: string) => {
-    const parts = (rest + text).split("\n\n");
-    rest = parts.pop() ?? "";
-    for (const part of parts) {
-      const [, name, data] = /^event: (\w+)\ndata: (.*)$/.exec(part) ?? [];
-      if (name !== undefined && data !== undefined) events.push({ name, data: JSON.parse(data) });
-    }
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines)
+      for (const [name, data] of Object.entries(JSON.parse(line))) events.push({ name, data });
   });
   answer.on("error", () => {});
   return {
     events,
     answer,
-    last: <Name extends keyof Events>(name: Name) =>
-      events.findLast((event) => event.name === name)?.data as Events[Name] | undefined,
+    last: <Name extends keyof Lines>(name: Name) =>
+      events.findLast((event) => event.name === name)?.data as Lines[Name] | undefined,
     ended: new Promise((resolve) => answer.once("close", resolve)),
     end: () => answer.destroy(),
   };

@@ -370,7 +370,6 @@ const WAYS = {
     const session = /"token":"([^"]+)"/.exec(seen)?.[1] ?? "";
     for (const path of [
       "/api/now",
-      "/api/tools",
       "/api/tools/codex",
       "/api/usage",
       "/api/records",

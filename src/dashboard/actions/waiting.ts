@@ -1,10 +1,10 @@
-import { randomBytes, randomInt, timingSafeEqual } from "node:crypto";
+import { randomBytes, randomInt } from "node:crypto";
 import type { Confirmations, ConfirmedAction, Digits, WaitingAction } from "../../control/confirmation.ts";
-import { advice } from "../../core/advice.ts";
 import type { Clock } from "../../core/clock.ts";
+import { hashToken } from "../../core/token.ts";
 import { MINUTE_MS } from "../../core/units.ts";
-import { codedError } from "../http.ts";
-import type { Plan } from "./plan.ts";
+import { failure } from "../failure.ts";
+import type { Plan } from "./action.ts";
 
 /** How long a plan can be run, and how long the digits for it hold. */
 const VALID_MS = 2 * MINUTE_MS;
@@ -56,8 +56,7 @@ export class WaitingActions implements Confirmations {
   /** Takes a plan out to run it. It can be taken once. Throws an HttpError. */
   take(id: string, session: string, digits: string | null): Pick<Waiting, "plan" | "end"> {
     const found = this.#find(id);
-    if (found?.session !== session)
-      throw codedError(409, "action-gone", "this action waits no longer: ask for it again");
+    if (found?.session !== session) throw failure(409, "action-gone");
     if (found.plan.change === "widens") this.#checkDigits(found, digits);
     this.#remove(found);
     return found;
@@ -98,23 +97,14 @@ export class WaitingActions implements Confirmations {
   }
 
   #checkDigits(found: Waiting, digits: string | null): void {
-    if (found.digits === null || digits === null) {
-      const problem = "this needs six digits from a terminal";
-      throw codedError(403, "digits-missing", { problem, next: advice.confirm() });
-    }
-    if (isSame(found.digits, digits)) return;
+    if (found.digits === null || digits === null) throw failure(403, "digits-missing");
+    // How long it takes to compare hashes says nothing about the digits.
+    if (hashToken(found.digits) === hashToken(digits)) return;
     found.tries += 1;
     const left = MAX_TRIES - found.tries;
-    if (left > 0) {
-      const problem = `these are not the digits for this action; ${left} more ${left === 1 ? "try" : "tries"}`;
-      throw codedError(403, "digits-wrong", problem);
-    }
+    if (left > 0) throw failure(403, "digits-wrong", `${left} more ${left === 1 ? "try" : "tries"}`);
     this.#drop(found, "the digits were wrong three times");
-    throw codedError(
-      403,
-      "digits-wrong-thrice",
-      "the digits were wrong three times: ask for the action again",
-    );
+    throw failure(403, "digits-wrong-thrice");
   }
 
   /** Somebody waits for how it ends, and perhaps no page asks for anything any more. */
@@ -135,10 +125,4 @@ export class WaitingActions implements Confirmations {
     this.#remove(waiting);
     waiting.end({ state: "dropped", what: `nothing was changed: ${problem}`, next: null, token: null });
   }
-}
-
-function isSame(one: string, other: string): boolean {
-  const a = Buffer.from(one);
-  const b = Buffer.from(other);
-  return a.length === b.length && timingSafeEqual(a, b);
 }

@@ -1,15 +1,14 @@
 import { createHash, createPublicKey, type KeyObject, randomBytes, verify } from "node:crypto";
-import type { Browsers, BrowsersAnswer, RememberedBrowser } from "../../control/browsers.ts";
+import type { Browsers, BrowsersAnswer } from "../../control/browsers.ts";
 import { advice } from "../../core/advice.ts";
 import { background } from "../../core/background.ts";
 import type { Clock } from "../../core/clock.ts";
-import type { Problem } from "../../core/display.ts";
 import { errorMessage, HttpError } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import { Semaphore } from "../../core/semaphore.ts";
 import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
-import type { FailureCode, Proof } from "../api.ts";
-import { codedError } from "../http.ts";
+import type { Proof } from "../api.ts";
+import { failure } from "../failure.ts";
 import type { Sessions } from "../sessions.ts";
 import { readBrowsers, type StoredBrowser, writeBrowsers } from "./browser-file.ts";
 import { signedText } from "./signed-text.ts";
@@ -30,9 +29,9 @@ interface BookmarksDeps {
   readonly file: string;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly sessions: Pick<Sessions, "start" | "endOf" | "endForgotten">;
+  readonly sessions: Pick<Sessions, "start" | "endForgotten">;
   /** Why no browser may be remembered here; null: one may. Asked each time, since config.yaml can change. */
-  readonly problem: () => BookmarkProblem | null;
+  readonly problem: () => HttpError | null;
 }
 
 /** The browsers that get a session without a terminal: each has a key of its own, whose signature is asked for. */
@@ -50,12 +49,8 @@ export class Bookmarks implements Browsers {
 
   list(): BrowsersAnswer {
     const { browsers, problem } = this.#read();
-    return {
-      browsers: browsers.map(withFingerprint),
-      why: problem?.problem ?? null,
-      code: problem?.code ?? null,
-      next: problem?.next ?? null,
-    };
+    const remembered = browsers.map((each) => ({ ...each, fingerprint: fingerprintOf(each.public_key) }));
+    return { browsers: remembered, why: problem?.message ?? null, code: problem?.code ?? null };
   }
 
   /** The fingerprint under which it would be remembered. Throws an HttpError if it cannot be. */
@@ -89,9 +84,10 @@ export class Bookmarks implements Browsers {
     let revoked: StoredBrowser | undefined;
     await this.#change((browsers) => {
       revoked = browsers.find((each) => each.name === name);
+      const left = browsers.filter((each) => each !== revoked);
       // Before the file is written: that may fail.
-      if (revoked !== undefined) sessions.endOf(revoked.public_key);
-      return browsers.filter((each) => each !== revoked);
+      sessions.endForgotten(new Set(left.map((each) => each.public_key)));
+      return left;
     });
     if (revoked === undefined) return null;
     log.warn({ browser: name }, "a remembered browser was revoked");
@@ -112,8 +108,7 @@ export class Bookmarks implements Browsers {
   challenge(publicKey: string, origin: string): string {
     const now = this.#deps.clock.elapsed();
     const recent = this.#asked.filter((at) => now - at < MINUTE_MS);
-    if (recent.length >= MAX_CHALLENGES_PER_MINUTE)
-      throw codedError(429, "too-many-challenges", `too many attempts. wait a minute → ${advice.open()}`);
+    if (recent.length >= MAX_CHALLENGES_PER_MINUTE) throw failure(429, "too-many-challenges");
     this.#asked = [...recent, now];
     this.#find(publicKey, origin);
     for (const [text, { validUntil }] of this.#challenges)
@@ -145,29 +140,24 @@ export class Bookmarks implements Browsers {
   /** Throws an HttpError if this browser is not remembered at this address. */
   #find(publicKey: string, origin: string): StoredBrowser {
     const found = this.#usable().find((each) => each.public_key === publicKey && each.origin === origin);
-    if (found === undefined)
-      throw codedError(
-        404,
-        "unknown-browser",
-        `this browser is not remembered, or not any more → ${advice.open()}`,
-      );
+    if (found === undefined) throw failure(404, "unknown-browser");
     return found;
   }
 
   /** Throws an HttpError where bookmarks cannot be used. */
   #usable(): readonly StoredBrowser[] {
     const { browsers, problem } = this.#read();
-    if (problem !== null) throw new HttpError(409, problem, problem.code);
+    if (problem !== null) throw problem;
     return browsers;
   }
 
   /** @returns problem: why they cannot be used; null: they can */
-  #read(): { readonly browsers: readonly StoredBrowser[]; readonly problem: BookmarkProblem | null } {
+  #read(): { readonly browsers: readonly StoredBrowser[]; readonly problem: HttpError | null } {
     const read = readBrowsers(this.#deps.file);
     const problem = this.#deps.problem();
     return read.ok
       ? { browsers: this.#inUse(read.browsers), problem }
-      : { browsers: [], problem: problem ?? { ...read, code: null } };
+      : { browsers: [], problem: problem ?? new HttpError(409, read) };
   }
 
   #inUse(browsers: readonly StoredBrowser[]): readonly StoredBrowser[] {
@@ -201,35 +191,16 @@ export class Bookmarks implements Browsers {
   }
 }
 
-interface BookmarkProblem extends Problem {
-  readonly code: FailureCode | null;
-}
-
 /** Why browsers cannot be remembered with these settings, or on this system; null: they can. */
 export function bookmarkProblem(
   when: "asked" | "always" | "never",
   isUserChecked: boolean,
-): BookmarkProblem | null {
-  if (!isUserChecked)
-    return {
-      problem:
-        "no browser can be remembered here: this system does not show which user a connection belongs to",
-      code: "bookmark-user-unknown",
-      next: advice.open(),
-    };
-  if (when === "always") return null;
-  return {
-    problem: `a bookmark opens the dashboard only where its port is always open, and dashboard.when is ${when}`,
-    code: "bookmark-port-closed",
-    next: "write dashboard: { when: always } into config.yaml",
-  };
+): HttpError | null {
+  if (!isUserChecked) return failure(409, "bookmark-user-unknown");
+  return when === "always" ? null : failure(409, "bookmark-port-closed", when);
 }
 
 export type NewBrowser = Pick<StoredBrowser, "name" | "public_key" | "origin">;
-
-function withFingerprint(browser: StoredBrowser): RememberedBrowser {
-  return { ...browser, fingerprint: fingerprintOf(browser.public_key) };
-}
 
 /** 64 bits of the key's SHA-256, in groups: 3fa2 91bc 77d0 1234 */
 function fingerprintOf(publicKey: string): string {

@@ -1,19 +1,12 @@
 import { statSync } from "node:fs";
+import type { RememberedBrowser } from "../../control/browsers.ts";
 import { type Failed, failed, quoteForShell } from "../../core/display.ts";
 import { errorMessage } from "../../core/errors.ts";
 import { isObject, listAt, parseObject, textAt, wholeAt } from "../../core/json.ts";
 import { readOwnFile } from "../../core/own-file.ts";
 import { writePrivateFile } from "../../core/private-file.ts";
 
-export interface StoredBrowser {
-  readonly name: string;
-  /** SPKI in base64url. */
-  readonly public_key: string;
-  readonly origin: string;
-  /** Milliseconds UTC. */
-  readonly made_at: number;
-  readonly used_at: number;
-}
+export type StoredBrowser = Omit<RememberedBrowser, "fingerprint">;
 
 export type ReadBrowsers = { readonly ok: true; readonly browsers: readonly StoredBrowser[] } | Failed;
 

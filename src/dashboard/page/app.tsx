@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Action } from "../actions/action.ts";
+import type { Action } from "../actions/actions.ts";
 import { ActionDialog } from "./components/action-dialog.tsx";
 import { CardsLine } from "./components/cards.tsx";
 import { Footer, Header } from "./components/header-footer.tsx";

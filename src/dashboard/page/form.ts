@@ -1,5 +1,5 @@
 import type { Kind } from "../../limits/counters.ts";
-import type { Action } from "../actions/action.ts";
+import type { Action } from "../actions/actions.ts";
 import type { Translate } from "./messages/messages.ts";
 
 /** Of a tool, a token or a browser. */

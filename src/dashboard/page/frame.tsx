@@ -1,6 +1,6 @@
 import { createContext } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
-import type { Action } from "../actions/action.ts";
+import type { Action } from "../actions/actions.ts";
 import type { Now } from "../api.ts";
 import type { ActionForm } from "./form.ts";
 import { type Client, Failed, messageOf } from "./live/client.ts";

@@ -1,8 +1,8 @@
+import type { ToolStatus } from "../../control/tool-status.ts";
 import type { ListedEvent, Said } from "../../events/event.ts";
 import { isUsedUp } from "../../limits/format.ts";
 import { BLIND_SPOTS } from "../../mirror/report/notable.ts";
 import { REASONS } from "../../mirror/verdict.ts";
-import type { ToolSettings } from "../api.ts";
 import { joined, spanInWords, timeInWords } from "./format.ts";
 import { limitName, type ShownLimit } from "./limits.ts";
 import { findMessage, type MessageId, type Translate, type Values } from "./messages/messages.ts";
@@ -54,7 +54,7 @@ export function gatewayProblem(problem: string, t: Translate): string {
 }
 
 /** Why a tool does not work, or soon may not. For what its page has a button, there is no more to say. */
-export function toolProblem(tool: ToolSettings, now: number, t: Translate): Sentence {
+export function toolProblem(tool: ToolStatus, now: number, t: Translate): Sentence {
   const { state, group, expires, limits, refused, why, next } = tool;
   switch (state) {
     case "disabled":

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { advice } from "../../../core/advice.ts";
-import type { Action } from "../../actions/action.ts";
+import type { Action } from "../../actions/actions.ts";
 import type { PlanAnswer, RunAnswer } from "../../api.ts";
 import { type ActionForm, type Field, isForm, type Values } from "../form.ts";
 import { useFrame, useProblem } from "../frame.tsx";
@@ -119,10 +119,7 @@ function titleOf(action: Action, t: Translate): string {
   const names = Object.entries(action).filter(([, value]) => typeof value === "string");
   const values: Record<string, string | number> = Object.fromEntries(names);
   if ("amount" in action) values.amount = moreInWords(action.limit, action.amount, t);
-  if ("alarm" in action) {
-    values.key = action.alarm.key ?? "";
-    values.n = action.alarm.count ?? 0;
-  }
+  if ("count" in action) values.n = action.count;
   return t(`act.${action.kind}`, values);
 }
 

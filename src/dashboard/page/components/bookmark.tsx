@@ -62,14 +62,14 @@ function BookmarkDialog({ onClose }: { readonly onClose: () => void }) {
     <Dialog title={t("bookmark.title")} onClose={onClose}>
       <p>{t("bookmark.lead")}</p>
       <Answered asked={own === null ? { ...asked, value: null } : asked}>
-        {({ browsers, why, code, next }) => {
+        {({ browsers, why, code }) => {
           const known = findMessage(`problem.${code}`);
           const itself = browsers.find((each) => each.public_key === own?.key);
           return (
             <>
               {why === null ? null : (
                 <p class="wrong" role="alert">
-                  {known === null ? [why, next].filter((part) => part !== null).join(" → ") : t(known)}
+                  {known === null ? why : t(known)}
                 </p>
               )}
               {browsers.length === 0 ? null : (

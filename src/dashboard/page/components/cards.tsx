@@ -152,7 +152,7 @@ function alarmCard(alarm: Alarm, time: number, t: Translate): Card {
         {(replaced ? [] : tools).map((tool) => (
           <RotateButton key={tool} tool={tool} />
         ))}
-        <ActionButton action={{ kind: "acknowledge", alarm: { gateway, key, certain, last_at, count } }}>
+        <ActionButton action={{ kind: "acknowledge", gateway, key, certain, last_at, count }}>
           {t("card.alarm.acknowledge")}
         </ActionButton>
         <a href={hrefOf("bill")}>{t("card.alarm.look")}</a>

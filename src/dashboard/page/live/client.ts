@@ -1,7 +1,12 @@
 import type { BrowsersAnswer } from "../../../control/browsers.ts";
 import type { EventsAnswer } from "../../../control/routes.ts";
-import type { Action } from "../../actions/action.ts";
+import type { Action } from "../../actions/actions.ts";
 import type * as api from "../../api.ts";
+import type { MirrorAnswer, MonthBill } from "../../bill.ts";
+import type { Failure, FailureCode } from "../../failure.ts";
+import type { ModelsAnswer, RecordAnswer } from "../../routes.ts";
+import type { ToolAnswer } from "../../tools.ts";
+import type { RecordsPage } from "../../usage-api.ts";
 import type { Session } from "./session.ts";
 
 /**
@@ -12,7 +17,7 @@ export class Failed extends Error {
   readonly kind: "gone" | "session" | "refused";
   readonly status: number;
   /** null: only the words say what happened. */
-  readonly code: api.FailureCode | null;
+  readonly code: FailureCode | null;
 
   constructor(kind: Failed["kind"], message: string, status = 0, code: Failed["code"] = null) {
     super(message);
@@ -37,15 +42,14 @@ function isAbort(error: unknown): boolean {
 /** What each address of the dashboard's port answers. */
 export interface Answers {
   readonly "/api/usage": api.UsageChart;
-  readonly "/api/records": api.RecordsPage;
-  readonly "/api/tools": api.ToolsAnswer;
-  readonly "/api/models": api.ModelsAnswer;
-  readonly "/api/mirror": api.MirrorAnswer;
-  readonly "/api/bill": api.MonthBill;
+  readonly "/api/records": RecordsPage;
+  readonly "/api/mirror": MirrorAnswer;
+  readonly "/api/bill": MonthBill;
   readonly "/api/history": EventsAnswer;
   readonly "/api/browsers": BrowsersAnswer;
-  readonly [path: `/api/tools/${string}`]: api.ToolAnswer;
-  readonly [path: `/api/records/${string}`]: api.RecordAnswer;
+  readonly [path: `/api/models/${string}`]: ModelsAnswer;
+  readonly [path: `/api/tools/${string}`]: ToolAnswer;
+  readonly [path: `/api/records/${string}`]: RecordAnswer;
 }
 
 /** The dashboard's port. Every method throws Failed, or an AbortError once its signal is aborted. */
@@ -56,11 +60,11 @@ export class Client {
     this.#session = session;
   }
 
-  challenge(publicKey: string): Promise<api.ChallengeAnswer> {
+  challenge(publicKey: string): Promise<{ challenge: string }> {
     return this.#post("/api/challenge", { public_key: publicKey });
   }
 
-  open(request: { readonly code: string } | api.Proof): Promise<api.SessionAnswer> {
+  open(request: { readonly code: string } | api.Proof): Promise<{ token: string }> {
     return this.#post("/api/session", request);
   }
 
@@ -82,9 +86,9 @@ export class Client {
     return this.#post("/api/run", { id, digits });
   }
 
-  /** An event stream, at its beginning. */
+  /** A stream of LiveLine, at its beginning. */
   async events(signal: AbortSignal): Promise<ReadableStream<Uint8Array<ArrayBuffer>>> {
-    const { body } = await this.#ask("/api/events", { signal, headers: { accept: "text/event-stream" } });
+    const { body } = await this.#ask("/api/events", { signal });
     if (body === null) throw new Failed("gone", "the event stream is empty");
     return body;
   }
@@ -105,7 +109,7 @@ export class Client {
     const request = fetch(path, { ...init, headers, credentials: "omit", redirect: "error" });
     const response = await request.catch(noAnswer);
     if (response.ok) return response;
-    const failure = (await readJson(response).catch(() => null)) as Partial<api.Failure> | null;
+    const failure = (await readJson(response).catch(() => null)) as Partial<Failure> | null;
     const problem = typeof failure?.error === "string" ? failure.error : `HTTP ${response.status}`;
     const kind = response.status === 401 ? "session" : "refused";
     const code = (failure?.code ?? null) as Failed["code"];

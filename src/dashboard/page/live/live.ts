@@ -1,4 +1,4 @@
-import type { Events, Now, ShownRecord } from "../../api.ts";
+import type { LiveLine, Now, ShownRecord } from "../../api.ts";
 import { type Client, Failed, pause } from "./client.ts";
 import type { Session } from "./session.ts";
 
@@ -27,11 +27,11 @@ export interface LiveState {
 
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 4000;
-/** An event comes every 15 s: after this much silence the connection is dead, as in a laptop's sleep. */
+/** A line comes every 15 s: after this much silence the connection is dead, as in a laptop's sleep. */
 const SILENCE_MS = 40_000;
 /** Long enough for a short visit to another tab. */
 const UNSEEN_MS = 60_000;
-/** A page that is too slow gets a gap with every event. It must not fetch everything each time. */
+/** A page that is too slow gets a gap with every line. It must not fetch everything each time. */
 const GAP_MS = 2000;
 
 export interface LiveDeps {
@@ -119,7 +119,7 @@ export class Live {
     const own = new AbortController();
     this.#following = own;
     for (let wait = FIRST_RETRY_MS; this.#following === own; wait = Math.min(wait * 2, LAST_RETRY_MS)) {
-      const take = (event: string) => this.#take(event);
+      const take = (line: LiveLine) => this.#take(line);
       const error = await readAll(this.#deps.client, own.signal, take).catch((error: unknown) => error);
       if (this.#following !== own) return;
       if (error instanceof Failed && error.kind === "session") return this.sessionOver();
@@ -129,17 +129,14 @@ export class Live {
     }
   }
 
-  #take(event: string): void {
-    const [, name, data = ""] = /^event: (\w+)\ndata: (.*)$/.exec(event) ?? [];
-    if (name === "now") {
+  #take(line: LiveLine): void {
+    if ("now" in line) {
       const isBack = this.#state.now !== null && this.#state.link.state !== "live";
-      this.#set({ now: JSON.parse(data) as Events["now"], link: { state: "live" } });
+      this.#set({ now: line.now, link: { state: "live" } });
       if (isBack) this.changed();
     }
-    if (name === "lost") this.#gap ??= setTimeout(() => this.changed(), GAP_MS);
-    if (name !== "record") return;
-    const record = JSON.parse(data) as Events["record"];
-    for (const listener of this.#onRecord) listener(record);
+    if ("lost" in line) this.#gap ??= setTimeout(() => this.changed(), GAP_MS);
+    if ("record" in line) for (const listener of this.#onRecord) listener(line.record);
   }
 
   /**
@@ -185,7 +182,7 @@ export class Live {
 type Timer = ReturnType<typeof setTimeout>;
 
 /** Ends when the stream does, and throws when it breaks or falls silent. */
-async function readAll(client: Client, signal: AbortSignal, take: (event: string) => void): Promise<void> {
+async function readAll(client: Client, signal: AbortSignal, take: (line: LiveLine) => void): Promise<void> {
   const silence = new AbortController();
   let timer = setTimeout(() => silence.abort(), SILENCE_MS);
   try {
@@ -195,9 +192,9 @@ async function readAll(client: Client, signal: AbortSignal, take: (event: string
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
       clearTimeout(timer);
       timer = setTimeout(() => silence.abort(), SILENCE_MS);
-      const events = (rest + piece.value).split("\n\n");
-      rest = events.pop() ?? "";
-      for (const event of events) take(event);
+      const lines = (rest + piece.value).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) take(JSON.parse(line));
     }
   } finally {
     clearTimeout(timer);

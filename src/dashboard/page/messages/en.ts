@@ -806,7 +806,7 @@ export const EN = {
   "problem.wrong-signature": "The signature of this browser does not hold → keybearer open",
   "problem.unknown-browser": "This browser is not remembered, or not any more → keybearer open",
   "problem.too-many-challenges": "Too many attempts. Wait a minute → keybearer open",
-  "problem.too-many-pages": "Too many pages are open already. Close one of them, then try again.",
+  "problem.too-many-followers": "Too many pages are open already. Close one of them, then try again.",
   "problem.too-many-questions": "Too many requests are waiting. Try again in a moment.",
   "problem.action-gone": "This action waits no longer. Ask for it again.",
   "problem.digits-missing": "This needs six digits from a terminal → keybearer confirm",

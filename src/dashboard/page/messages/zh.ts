@@ -826,7 +826,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "problem.wrong-signature": "这个浏览器的签名无效 → keybearer open",
   "problem.unknown-browser": "这个浏览器没有被记住，或已被撤销 → keybearer open",
   "problem.too-many-challenges": "尝试次数太多。请等一分钟 → keybearer open",
-  "problem.too-many-pages": "打开的页面已经太多。请关闭一个再试。",
+  "problem.too-many-followers": "打开的页面已经太多。请关闭一个再试。",
   "problem.too-many-questions": "等待中的请求太多。请稍后再试。",
   "problem.action-gone": "这个操作已不再等待确认。请重新发起。",
   "problem.digits-missing": "这需要终端里的六位数字 → keybearer confirm",

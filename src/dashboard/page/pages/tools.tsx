@@ -1,5 +1,5 @@
-import type { Now, ToolSettings, ToolsAnswer } from "../../api.ts";
-import { Answered, useAnswer } from "../answer.tsx";
+import type { GatewayStatus } from "../../../control/status.ts";
+import type { ToolStatus } from "../../../control/tool-status.ts";
 import { ActionButton } from "../components/action-dialog.tsx";
 import { FullestLimit } from "../components/gauge.tsx";
 import { type Column, column, numberColumn, Table } from "../components/table.tsx";
@@ -15,42 +15,32 @@ import { costOfDay, gatewayAndGroup, othersOf, type ShownTool, ToolState, ToolVi
 /** All tools, or one of them. */
 export function ToolsPage({ state: { now }, query, setQuery }: PageProps) {
   const { t } = useFrame();
-  const asked = useAnswer("/api/tools", { fresh: now.status.config.revision });
   const name = query.get("tool");
+  const { gateways, sandbox } = now.status;
+  const tools = now.status.tools.map((tool) => ({
+    ...tool,
+    today: now.today?.tools.find((sums) => sums.tool === tool.name) ?? null,
+  }));
+  if (name === null)
+    return (
+      <ToolList tools={tools} gateways={gateways} isSandbox={sandbox} query={query} setQuery={setQuery} />
+    );
+  const tool = tools.find((each) => each.name === name);
+  if (tool !== undefined) return <ToolView key={name} tool={tool} now={now} />;
   return (
-    <Answered asked={asked}>
-      {(answer) => {
-        const tools = withStatus(answer, now);
-        if (name === null)
-          return <ToolList answer={answer} tools={tools} query={query} setQuery={setQuery} />;
-        const tool = tools.find((each) => each.name === name);
-        if (tool !== undefined)
-          return <ToolView key={name} tool={tool} answer={answer} running={now.running} />;
-        return (
-          <p class="panel empty">
-            {t("tools.none", { tool: name })} <a href={hrefOf("tools")}>{t("tools.all")}</a>
-          </p>
-        );
-      }}
-    </Answered>
+    <p class="panel empty">
+      {t("tools.none", { tool: name })} <a href={hrefOf("tools")}>{t("tools.all")}</a>
+    </p>
   );
 }
 
-/** The tools of config.yaml as they are now. */
-function withStatus({ tools }: ToolsAnswer, { status, today }: Now): ShownTool[] {
-  return tools.map((tool) => ({
-    ...tool,
-    ...status.tools.find(({ name }) => name === tool.name),
-    today: today?.tools.find((sums) => sums.tool === tool.name) ?? null,
-  }));
-}
-
 interface ToolListProps extends Pick<PageProps, "query" | "setQuery"> {
-  readonly answer: ToolsAnswer;
   readonly tools: readonly ShownTool[];
+  readonly gateways: readonly GatewayStatus[];
+  readonly isSandbox: boolean;
 }
 
-function ToolList({ answer, tools, query, setQuery }: ToolListProps) {
+function ToolList({ tools, gateways, isSandbox, query, setQuery }: ToolListProps) {
   const { t } = useFrame();
   const time = useTime();
   const text = query.get("q") ?? "";
@@ -64,7 +54,7 @@ function ToolList({ answer, tools, query, setQuery }: ToolListProps) {
     <>
       <div class="row">
         <h1>{t("tools.title")}</h1>
-        <p class="muted">{answer.sandbox ? <Text id="tools.sandbox" /> : t("tools.lead")}</p>
+        <p class="muted">{isSandbox ? <Text id="tools.sandbox" /> : t("tools.lead")}</p>
       </div>
       <div class="row">
         <input
@@ -74,8 +64,8 @@ function ToolList({ answer, tools, query, setQuery }: ToolListProps) {
           value={text}
           onInput={(event) => change("q", event.currentTarget.value)}
         />
-        {answer.sandbox ? null : (
-          <ActionButton action={createForm(answer, t)}>{t("form.create")}</ActionButton>
+        {isSandbox ? null : (
+          <ActionButton action={createForm(gateways, t)}>{t("form.create")}</ActionButton>
         )}
       </div>
       <div class="panel tool-list">
@@ -94,7 +84,7 @@ function ToolList({ answer, tools, query, setQuery }: ToolListProps) {
   );
 }
 
-function matches({ name, gateway, group, state }: ToolSettings, text: string, t: Translate): boolean {
+function matches({ name, gateway, group, state }: ToolStatus, text: string, t: Translate): boolean {
   const searched = [name, gateway, group, t(`state.${state}`)].join(" ").toLowerCase();
   const wanted = text.toLowerCase().split(" ");
   return wanted.every((word) => searched.includes(word));
@@ -139,7 +129,7 @@ function columnsOf(tools: readonly ShownTool[], time: number, t: Translate): Col
   return columns;
 }
 
-function KeyAndAge({ tool: { key, console }, time }: { readonly tool: ToolSettings; readonly time: number }) {
+function KeyAndAge({ tool: { key, console }, time }: { readonly tool: ToolStatus; readonly time: number }) {
   const { t } = useFrame();
   const created = console?.created_at ?? null;
   return (

@@ -1,7 +1,7 @@
 import { dayName, dollars, exact } from "../../../../core/units.ts";
 import { isFarAbove, isSkewed, roundedUse, shownCounts } from "../../../../mirror/report/notable.ts";
 import type { ElsewhereUse, KeyReport, MirrorReport } from "../../../../mirror/report/shape.ts";
-import type { KeysProblem } from "../../../api.ts";
+import type { MirrorAnswer } from "../../../bill.ts";
 import { ActionButton } from "../../components/action-dialog.tsx";
 import { Panel, State } from "../../components/panel.tsx";
 import { type Column, column, numberColumn, TablePanel } from "../../components/table.tsx";
@@ -134,7 +134,7 @@ function elsewhereInWords(use: ElsewhereUse, t: Translate): string {
 
 interface KeysProps {
   readonly keys: readonly KeyReport[];
-  readonly problems: readonly KeysProblem[];
+  readonly problems: MirrorAnswer["keys_problems"];
 }
 
 /** The console's key list beside the tools that hold each key here. */

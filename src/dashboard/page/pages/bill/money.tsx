@@ -2,7 +2,8 @@ import { costInWords, dayName, dollars, exact } from "../../../../core/units.ts"
 import { isOtherPrice, kindPrices } from "../../../../mirror/report/notable.ts";
 import type { MirrorReport, ModelFactor, ToolMoney } from "../../../../mirror/report/shape.ts";
 import { short } from "../../../../usage/reports/format.ts";
-import type { MonthBill, UsageRow } from "../../../api.ts";
+import type { UsageRow } from "../../../api.ts";
+import type { MonthBill } from "../../../bill.ts";
 import { Answered, useAnswer } from "../../answer.tsx";
 import { factorInWords } from "../../components/compared.ts";
 import { Panel, Select } from "../../components/panel.tsx";

@@ -9,23 +9,20 @@ import {
 } from "../../../../clients/snippets.ts";
 import { CLIENTS, type Client, findClient, guessClients, type Shell } from "../../../../clients/table.ts";
 import { advice } from "../../../../core/advice.ts";
-import type { ToolSettings, ToolsAnswer } from "../../../api.ts";
+import type { ToolAnswer } from "../../../tools.ts";
 import { useAnswer } from "../../answer.tsx";
 import { type Pair, Pairs, Select } from "../../components/panel.tsx";
 import { Command, Copy, Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
 
 /** How to point a program at keybearer as this tool. */
-export function Connect({ tool, answer }: { readonly tool: ToolSettings; readonly answer: ToolsAnswer }) {
+export function Connect({ tool, details }: { readonly tool: string; readonly details: ToolAnswer }) {
   const { t } = useFrame();
-  const guessed = guessClients(tool.name);
+  const guessed = guessClients(tool);
   const [chosen, setChosen] = useState(guessed[0]?.id ?? "");
   const [shell, setShell] = useState<Shell>("sh");
   const client = findClient(chosen);
-  const models = useAnswer("/api/models", {
-    query: new URLSearchParams({ tool: tool.name }),
-    fresh: String(tool.enabled),
-  });
+  const models = useAnswer(`/api/models/${encodeURIComponent(tool)}`, { fresh: String(details.enabled) });
   const listed = (models.value?.models?.models ?? []).filter((model) => model.in_group).map(({ id }) => id);
   const clients = [...guessed, ...CLIENTS.filter((each) => !guessed.includes(each))];
   return (
@@ -45,20 +42,20 @@ export function Connect({ tool, answer }: { readonly tool: ToolSettings; readonl
         />
       </div>
       {client === null ? (
-        <p class="muted">{t("use.choose", { tool: tool.name })}</p>
+        <p class="muted">{t("use.choose", { tool })}</p>
       ) : client.unusable === null ? (
         <Settings
           tool={tool}
           client={client}
-          isWritable={answer.writable.includes(client.id)}
+          details={details}
           shell={shell}
-          target={{ origin: answer.origin, token: null, ...chooseModels(client, listed, tool.model) }}
+          target={{ origin: details.origin, token: null, ...chooseModels(client, listed, details.model) }}
         />
       ) : (
         <>
           <p>{t("use.unusable", { name: client.name, problem: client.unusable })}</p>
           <p>
-            <Text id="use.unusable.watch" values={{ tool: tool.name }} />
+            <Text id="use.unusable.watch" values={{ tool }} />
           </p>
         </>
       )}
@@ -67,15 +64,16 @@ export function Connect({ tool, answer }: { readonly tool: ToolSettings; readonl
 }
 
 interface SettingsProps {
-  readonly tool: ToolSettings;
+  readonly tool: string;
+  readonly details: ToolAnswer;
   readonly client: Client;
-  readonly isWritable: boolean;
   readonly shell: Shell;
   readonly target: Target;
 }
 
-function Settings({ tool, client, isWritable, shell, target }: SettingsProps) {
+function Settings({ tool, details, client, shell, target }: SettingsProps) {
   const { t } = useFrame();
+  const isWritable = details.writable.includes(client.id);
   const { baseUrl, token, model } = fieldsFor(client, target);
   const fields: Pair[] = [[client.baseUrlField, <Command text={baseUrl} />]];
   if (client.id !== "url-only") fields.push([client.tokenField, <Command text={token} />]);
@@ -89,10 +87,10 @@ function Settings({ tool, client, isWritable, shell, target }: SettingsProps) {
     <>
       <p>
         {t(isWritable ? "use.write" : "use.print")}{" "}
-        <Command text={(isWritable ? advice.useWrite : advice.use)(tool.name, client.id)} />
+        <Command text={(isWritable ? advice.useWrite : advice.use)(tool, client.id)} />
       </p>
       <p class="muted small">
-        <Text id="use.token" values={{ tool: tool.name }} />
+        <Text id="use.token" values={{ tool }} />
       </p>
       <Pairs pairs={fields} />
       <p class="muted small">{t("use.where", { where: client.where })}</p>
@@ -111,9 +109,9 @@ function Settings({ tool, client, isWritable, shell, target }: SettingsProps) {
         );
       })}
       <ul>
-        {client.id === "url-only" && !tool.token_in_url ? (
+        {client.id === "url-only" && !details.token_in_url ? (
           <li>
-            <Text id="use.token-in-url" values={{ tool: tool.name }} />
+            <Text id="use.token-in-url" values={{ tool }} />
           </li>
         ) : null}
         {notesFor(client, target).map((note) => (

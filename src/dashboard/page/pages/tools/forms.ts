@@ -1,8 +1,9 @@
-import type { LimitStatus } from "../../../../control/tool-status.ts";
+import type { GatewayStatus } from "../../../../control/status.ts";
+import type { LimitStatus, ToolStatus } from "../../../../control/tool-status.ts";
 import { advice } from "../../../../core/advice.ts";
 import type { Kind } from "../../../../limits/counters.ts";
 import { amountToType } from "../../../../limits/format.ts";
-import type { ToolAnswer, ToolSettings, ToolsAnswer } from "../../../api.ts";
+import type { ToolAnswer } from "../../../tools.ts";
 import {
   type ActionForm,
   type Choice,
@@ -36,14 +37,15 @@ const SETTING_NAMES = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[];
 
 /** Changes what was changed in the form, and nothing else. */
 export function settingsForm(
-  tool: Pick<ToolSettings, "name" | "gateway">,
+  tool: Pick<ToolStatus, "name" | "gateway">,
   { settings }: Pick<ToolAnswer, "settings">,
-  { groups }: Pick<ToolsAnswer, "groups">,
+  gateways: readonly FormGateway[],
   t: Translate,
 ): ActionForm {
+  const gateway = gateways.find(({ name }) => name === tool.gateway);
   const fields = SETTING_NAMES.map((name): Field => {
     const initial = settings[name] ?? "";
-    if (name === "group") return groupField(groups, tool.gateway, initial, t);
+    if (name === "group") return groupField(gateway, initial, t);
     const hint = t("form.such-as", { example: SETTINGS[name] });
     return { name, label: t(`setting.${name}`), hint, initial };
   });
@@ -58,10 +60,12 @@ export function settingsForm(
   };
 }
 
+type FormGateway = Pick<GatewayStatus, "name" | "groups" | "makes_keys">;
+
 /** It is typed where config.yaml has no groups of the gateway. */
-function groupField(groups: ToolsAnswer["groups"], gateway: string, initial: string, t: Translate): Field {
+function groupField(gateway: FormGateway | undefined, initial: string, t: Translate): Field {
   const field = { name: "group", label: t("setting.group"), hint: t("form.group.hint"), initial };
-  const names = groups.filter((group) => group.gateway === gateway).map(({ name }) => name);
+  const names = gateway?.groups ?? [];
   if (names.length === 0) return field;
   return { ...field, choices: [["", t("word.none")], ...names.map((name) => [name, name] as const)] };
 }
@@ -121,10 +125,7 @@ export function tokenForm(tool: string, t: Translate): ActionForm {
 }
 
 /** Where the console cannot make the key, or the person has one, a terminal asks for it. */
-export function createForm(
-  { gateways, groups }: Pick<ToolsAnswer, "gateways" | "groups">,
-  t: Translate,
-): ActionForm {
+export function createForm(gateways: readonly FormGateway[], t: Translate): ActionForm {
   const gatewayOf = ({ gateway }: Values) => gateways.find(({ name }) => name === gateway) ?? gateways[0];
   return {
     title: t("form.create"),
@@ -136,7 +137,7 @@ export function createForm(
       return [
         nameField(tool, t),
         { name: "gateway", label: t("word.gateway"), choices: gateways.map(({ name }) => [name, name]) },
-        groupField(groups, gateway?.name ?? "", "", t),
+        groupField(gateway, "", t),
         { name: "key", label: t("word.key"), choices: keys },
       ];
     },

@@ -1,6 +1,9 @@
+import type { GatewayStatus } from "../../../../control/status.ts";
+import type { ToolStatus } from "../../../../control/tool-status.ts";
 import { costInWords, dayName, dollars, exact } from "../../../../core/units.ts";
 import type { ModelPair, OtherModelStatus } from "../../../../proxy/other-models.ts";
-import type { DaySums, Now, ToolAnswer, ToolSettings, ToolsAnswer, ToolToken } from "../../../api.ts";
+import type { DaySums, Now } from "../../../api.ts";
+import type { ToolAnswer } from "../../../tools.ts";
 import { Answered, useAnswer } from "../../answer.tsx";
 import { ActionButton } from "../../components/action-dialog.tsx";
 import { factorInWords } from "../../components/compared.ts";
@@ -19,7 +22,7 @@ import { Connect } from "./connect.tsx";
 import { giveForm, liftable, settingsForm, tokenForm } from "./forms.ts";
 
 /** A tool as it is now. */
-export interface ShownTool extends ToolSettings {
+export interface ShownTool extends ToolStatus {
   /** null: it sent nothing today. */
   readonly today: DaySums | null;
 }
@@ -29,7 +32,7 @@ export function costOfDay({ cost_microdollars: cost, unknown_cost: unknown }: Da
 }
 
 /** main / coding */
-export function gatewayAndGroup({ gateway, group }: ToolSettings): string {
+export function gatewayAndGroup({ gateway, group }: ToolStatus): string {
   return group === null ? gateway : `${gateway} / ${group}`;
 }
 
@@ -40,13 +43,13 @@ export function othersOf(models: OtherModelStatus | null | undefined, t: Transla
 
 interface ToolViewProps {
   readonly tool: ShownTool;
-  readonly answer: ToolsAnswer;
-  readonly running: Now["running"];
+  readonly now: Now;
 }
 
 /** Everything about one tool, and what can be changed of it. */
-export function ToolView({ tool, answer, running }: ToolViewProps) {
+export function ToolView({ tool, now }: ToolViewProps) {
   const { t } = useFrame();
+  const { gateways, sandbox } = now.status;
   const { name, today } = tool;
   const { text: why, next } = toolProblem(tool, useTime(), t);
   const requests = today?.requests ?? 0;
@@ -71,42 +74,42 @@ export function ToolView({ tool, answer, running }: ToolViewProps) {
       <Answered asked={asked}>
         {(details) => (
           <>
-            {answer.sandbox ? null : <Actions tool={tool} details={details} answer={answer} />}
+            {sandbox ? null : <Actions tool={tool} details={details} gateways={gateways} />}
             <Limits tool={tool} />
             <div class="grid columns">
-              <Key tool={tool} />
-              <Tokens tool={name} isFixed={answer.sandbox} tokens={details.tokens} />
+              <Key tool={tool} source={details.source} />
+              <Tokens tool={name} isFixed={sandbox} tokens={details.tokens} />
             </div>
             <Sessions
               title={t("tools.sessions")}
               empty={t("tools.sessions.none")}
               sessions={details.sessions}
-              running={running}
+              running={now.running}
               hasTools={false}
             />
             <OtherModels tool={tool} />
+            <Fold name="panel fold" title={<h2>{t("use.title")}</h2>}>
+              {() => <Connect tool={name} details={details} />}
+            </Fold>
           </>
         )}
       </Answered>
-      <Fold name="panel fold" title={<h2>{t("use.title")}</h2>}>
-        {() => <Connect tool={tool} answer={answer} />}
-      </Fold>
     </>
   );
 }
 
 interface ActionsProps {
-  readonly tool: ToolSettings;
+  readonly tool: ToolStatus;
   readonly details: ToolAnswer;
-  readonly answer: ToolsAnswer;
+  readonly gateways: readonly GatewayStatus[];
 }
 
-function Actions({ tool, details, answer }: ActionsProps) {
+function Actions({ tool: { name, state, gateway }, details, gateways }: ActionsProps) {
   const { t } = useFrame();
-  const { name, state, enabled } = tool;
+  const { enabled } = details;
   return (
     <div class="row">
-      <ActionButton action={settingsForm(tool, details, answer, t)}>{t("tools.change")}</ActionButton>
+      <ActionButton action={settingsForm({ name, gateway }, details, gateways, t)}>{t("tools.change")}</ActionButton>
       {state === "needs-trust" ? (
         <ActionButton action={{ kind: "trust", name }} look="primary">
           {t("tools.trust")}
@@ -124,7 +127,7 @@ function Actions({ tool, details, answer }: ActionsProps) {
 }
 
 /** Whether a tool works, and what it does now. */
-export function ToolState({ tool }: { readonly tool: ToolSettings }) {
+export function ToolState({ tool }: { readonly tool: ToolStatus }) {
   const { t } = useFrame();
   const { state, running, waiting, watch_only } = tool;
   const notes = [
@@ -140,7 +143,7 @@ export function ToolState({ tool }: { readonly tool: ToolSettings }) {
   );
 }
 
-function Limits({ tool }: { readonly tool: ToolSettings }) {
+function Limits({ tool }: { readonly tool: ToolStatus }) {
   const { t } = useFrame();
   const time = useTime();
   const { name, limits } = tool;
@@ -171,10 +174,10 @@ function Limits({ tool }: { readonly tool: ToolSettings }) {
 }
 
 /** A tool's key: where it is kept, and what the gateway and its console say of it. */
-function Key({ tool }: { readonly tool: ToolSettings }) {
+function Key({ tool, source }: { readonly tool: ToolStatus; readonly source: string }) {
   const { t } = useFrame();
   const time = useTime();
-  const { key, source } = tool;
+  const { key } = tool;
   return (
     <Panel
       name="tool-key"
@@ -195,7 +198,7 @@ function Key({ tool }: { readonly tool: ToolSettings }) {
   );
 }
 
-function consoleFacts({ console }: ToolSettings, now: number, t: Translate): Pair[] {
+function consoleFacts({ console }: ToolStatus, now: number, t: Translate): Pair[] {
   if (console === null) return [];
   const { state, created_at: created, expires_at: expires, balance, multiplier_here: here } = console;
   const age = created === null ? [] : [dayName(created), agoInWords(created, now, t)];
@@ -216,18 +219,18 @@ interface TokensProps {
   readonly tool: string;
   /** The sandbox's tokens cannot be changed. */
   readonly isFixed: boolean;
-  readonly tokens: readonly ToolToken[];
+  readonly tokens: ToolAnswer["tokens"];
 }
 
 function Tokens({ tool, isFixed, tokens }: TokensProps) {
   const { t } = useFrame();
   const button = <ActionButton action={tokenForm(tool, t)}>{t("tools.token.new")}</ActionButton>;
-  const revoke = ({ name }: ToolToken) => (
+  const revoke = ({ name }: ToolAnswer["tokens"][number]) => (
     <ActionButton action={{ kind: "revoke", tool, name }} what={name}>
       {t("tools.revoke")}
     </ActionButton>
   );
-  const columns: readonly Column<ToolToken>[] = [
+  const columns: readonly Column<ToolAnswer["tokens"][number]>[] = [
     column(t("word.name"), ({ name }) => name),
     column(t("word.created"), ({ created }) => created ?? "–"),
     column(t("word.last-use"), ({ last_use: used }) => <Ago at={used} />),
@@ -246,7 +249,7 @@ function Tokens({ tool, isFixed, tokens }: TokensProps) {
   );
 }
 
-function OtherModels({ tool: { models_answered: models } }: { readonly tool: ToolSettings }) {
+function OtherModels({ tool: { models_answered: models } }: { readonly tool: ToolStatus }) {
   const { t } = useFrame();
   if (!models || models.other === 0) return null;
   const columns: readonly Column<ModelPair>[] = [

@@ -1,7 +1,9 @@
 import { useState } from "preact/hooks";
 import { duration, exact, localTime } from "../../../../core/units.ts";
 import { short } from "../../../../usage/reports/format.ts";
-import type { RecordAnswer, RecordsPage, ShownRecord } from "../../../api.ts";
+import type { ShownRecord } from "../../../api.ts";
+import type { RecordAnswer } from "../../../routes.ts";
+import type { RecordsPage } from "../../../usage-api.ts";
 import { Answered, useAnswer } from "../../answer.tsx";
 import { nameInWords } from "../../components/chart-layers.ts";
 import { factorInWords, verdictInWords, wholeInput } from "../../components/compared.ts";
