@@ -24,13 +24,6 @@ const TIMING = {
   upkeepMs: MINUTE_MS,
 };
 
-interface OpenPort {
-  readonly server: OpenServer;
-  /** dashboard.listen when it was opened, as JSON. */
-  readonly listen: string;
-  readonly upkeepTimer: NodeJS.Timeout;
-}
-
 /** Opens and closes the dashboard's port, and keeps its sessions over a restart of the daemon. */
 export class Dashboard {
   readonly #deps: DashboardDeps;
@@ -39,10 +32,12 @@ export class Dashboard {
   /** What pages asked for, and a person has to confirm. */
   readonly confirmations: WaitingActions;
   readonly bookmarks: Bookmarks;
+  readonly #api: Api;
   readonly #files: PageFiles | null;
   /** null: sessions end with the daemon. */
   readonly #sessionFile: string | null;
-  #open: OpenPort | null = null;
+  readonly #upkeepTimer: NodeJS.Timeout;
+  #server: OpenServer | null = null;
   #retryTimer: NodeJS.Timeout | null = null;
   /** Why the port is not open although it should be. */
   #problem: string | null = null;
@@ -65,10 +60,13 @@ export class Dashboard {
       sessions: this.#sessions,
       problem: () => bookmarkProblem(this.#settings().when, deps.peers.supported),
     });
+    this.#api = new Api(deps, this.#sessions, this.confirmations, this.bookmarks);
     this.#files = readPageFiles();
     // While the daemon restarts, another user could take the port and receive a page's token. Where the user of a
     // connection is unknown, tokens must not be valid after that.
     this.#sessionFile = deps.peers.supported ? join(deps.paths.run, "dashboard-sessions.json") : null;
+    const upkeep = () => this.#inBackground("looking after the dashboard", () => this.#upkeep());
+    this.#upkeepTimer = setInterval(upkeep, timing.upkeepMs).unref();
   }
 
   /** For a caller at the control socket. Throws an HttpError if it cannot be opened. */
@@ -77,18 +75,16 @@ export class Dashboard {
       if (this.#stopped) throw new HttpError(503, "keybearer is stopping");
       await this.#restoreSessions();
       if (this.#settings().when === "never") {
-        throw new HttpError(
-          400,
-          `the dashboard is switched off in config.yaml → write dashboard: { when: asked }, then ${advice.open()}`,
-        );
+        const next = `write dashboard: { when: asked }, then ${advice.open()}`;
+        throw new HttpError(400, { problem: "the dashboard is switched off in config.yaml", next });
       }
-      const { server } = await this.#openPort().catch((error) => {
+      const { url } = await this.#openPort().catch((error) => {
         throw new HttpError(503, errorMessage(error));
       });
       this.#sessions.touch();
       const { code, expiresInSeconds } = this.#sessions.issueCode();
       this.#deps.log.info({ peer }, "issued a code for the dashboard");
-      return { url: server.url, code, expires_in: expiresInSeconds };
+      return { url, code, expires_in: expiresInSeconds };
     });
   }
 
@@ -98,22 +94,22 @@ export class Dashboard {
       if (this.#stopped) return;
       await this.#restoreSessions();
       const { when, listen } = this.#settings();
-      if (when === "never" || this.#open?.listen !== JSON.stringify(listen)) {
+      if (when === "never" || !this.#server?.isOn(listen))
         await this.#closeAndEndSessions("the configuration changed");
-      }
       if (when !== "always") this.#problem = null;
       else await this.#openPort().catch((error) => this.#retryLater(errorMessage(error)));
     });
   }
 
   status(): DashboardStatus {
-    return { mode: this.#settings().when, address: this.#open?.server.url ?? null, why: this.#problem };
+    return { mode: this.#settings().when, address: this.#server?.url ?? null, why: this.#problem };
   }
 
   /** The session file stays, so that open pages continue if the daemon is back soon. */
   stop(): Promise<void> {
     this.#stopped = true;
     this.confirmations.stop();
+    clearInterval(this.#upkeepTimer);
     return this.#turn.run(async () => {
       await this.#saveSessions();
       await this.#close("keybearer is stopping");
@@ -151,23 +147,14 @@ export class Dashboard {
     }
   }
 
-  async #openPort(): Promise<OpenPort> {
-    if (this.#open !== null) return this.#open;
-    const { listen } = this.#settings();
-    if (this.#files === null) {
+  async #openPort(): Promise<OpenServer> {
+    if (this.#server !== null) return this.#server;
+    if (this.#files === null)
       throw new Error("this keybearer was built without the dashboard → npm run build, then restart it");
-    }
-    const api = new Api(this.#deps, this.#sessions, this.confirmations, this.bookmarks);
-    const server = await openServer(listen, api, this.#files);
-    const upkeepTimer = setInterval(
-      () => this.#inBackground("looking after the dashboard", () => this.#upkeep(api)),
-      this.#timing.upkeepMs,
-    );
-    upkeepTimer.unref();
-    this.#open = { server, listen: JSON.stringify(listen), upkeepTimer };
+    this.#server = await openServer(this.#settings().listen, this.#api, this.#files);
     this.#problem = null;
     this.#sessions.touch();
-    return this.#open;
+    return this.#server;
   }
 
   #retryLater(problem: string): void {
@@ -176,13 +163,13 @@ export class Dashboard {
     this.#problem = problem;
     if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
     const retry = () => background(this.applyConfig(), log, "opening the dashboard");
-    this.#retryTimer = setTimeout(retry, this.#timing.retryMs);
-    this.#retryTimer.unref();
+    this.#retryTimer = setTimeout(retry, this.#timing.retryMs).unref();
   }
 
-  async #upkeep({ live }: Api): Promise<void> {
+  async #upkeep(): Promise<void> {
+    if (this.#server === null) return;
     // A page that follows the events counts as use: hidden pages end their stream themselves.
-    if (live.followers > 0 || this.#settings().when === "always") this.#sessions.touch();
+    if (this.#api.live.followers > 0 || this.#settings().when === "always") this.#sessions.touch();
     if (this.#sessions.unusedForMs() >= this.#timing.closeAfterMs)
       return this.#closeAndEndSessions("it was not used for a while");
     this.bookmarks.endForgotten();
@@ -197,21 +184,20 @@ export class Dashboard {
   }
 
   async #close(reason: string): Promise<void> {
-    const open = this.#open;
-    this.#open = null;
+    const server = this.#server;
+    this.#server = null;
     if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
     this.#sessions.endAll();
     await this.#removeRedirects();
-    if (open === null) return;
-    clearInterval(open.upkeepTimer);
-    await open.server.close();
+    if (server === null) return;
+    await server.close();
     this.#deps.log.info(`closed the dashboard: ${reason}`);
   }
 
   async #saveSessions(): Promise<void> {
     const sessions = this.#sessions.toStore();
     const { listen } = this.#settings();
-    if (this.#sessionFile === null || this.#open?.listen !== JSON.stringify(listen)) return;
+    if (this.#sessionFile === null || !this.#server?.isOn(listen)) return;
     // Port 0 is another port next time, and no page finds it.
     if (listen.port === 0) return;
     // The file may still have one that was revoked.

@@ -56,6 +56,8 @@ export function readPageFiles(): PageFiles | null {
 
 export interface OpenServer {
   readonly url: string;
+  /** It was opened for this `dashboard.listen`. */
+  isOn(listen: Listen): boolean;
   close(): Promise<void>;
 }
 
@@ -72,11 +74,10 @@ export async function openServer(listen: Listen, api: Api, files: PageFiles): Pr
   log.info(`the dashboard is open on ${port.addresses.join(" and ")}`);
   return {
     url: `http://${authority(listen.host, port.port)}/`,
-    async close() {
+    isOn: ({ host, port }) => host === listen.host && port === listen.port,
+    close() {
       unsubscribe();
-      const drained = port.drain();
-      port.cut();
-      await drained;
+      return port.close();
     },
   };
 }

@@ -8,24 +8,9 @@ import { readTokenUses } from "../proxy/token-uses.ts";
 import type { Ask } from "../usage/index/indexer.ts";
 import type { DashboardDeps } from "./deps.ts";
 import { listSessions } from "./session-list.ts";
+import { SETTING_NAMES } from "./settings.ts";
 
 const MAX_SESSIONS = 100;
-
-/** What a form of the page can change. */
-const SETTINGS = [
-  "limits.spend",
-  "limits.requests",
-  "limits.tokens",
-  "limits.concurrent",
-  "limits.wait",
-  "limits.session.spend",
-  "limits.session.requests",
-  "limits.session.tokens",
-  "quota",
-  "expires",
-  "group",
-  "model",
-];
 
 export type ToolAnswer = Awaited<ReturnType<typeof readTool>>;
 
@@ -59,7 +44,7 @@ export async function readTool(
     /** Its token may be in the URL: /t/<token>/… */
     token_in_url: tool.tokenInUrl,
     /** Those of config.yaml, by name, as `keybearer tools set` takes them. What is missing has its default. */
-    settings: file === null ? {} : readAssigned(file, name, SETTINGS),
+    settings: file === null ? {} : readAssigned(file, name, SETTING_NAMES),
     tokens: tool.tokens.map(({ name, created, hash }) => ({ name, created, last_use: uses[hash] ?? null })),
     /** Of the last 24 hours, and those that the daemon counts; those that run first, then the latest. */
     sessions: listSessions(

@@ -61,9 +61,7 @@ export class MetricsServer {
   }
 
   async close(): Promise<void> {
-    const drained = this.#port?.drain();
-    this.#port?.cut();
-    await drained;
+    await this.#port?.close();
   }
 
   async #serve(req: IncomingMessage, res: ServerResponse): Promise<void> {

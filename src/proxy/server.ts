@@ -136,6 +136,13 @@ export class Port {
     await Promise.all(closed);
   }
 
+  /** Stops at once. */
+  async close(): Promise<void> {
+    const drained = this.drain();
+    this.cut();
+    await drained;
+  }
+
   /** Closes every connection. */
   cut(): void {
     for (const server of this.#servers) server.closeAllConnections();

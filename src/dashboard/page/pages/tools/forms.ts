@@ -3,6 +3,7 @@ import type { LimitStatus, ToolStatus } from "../../../../control/tool-status.ts
 import { advice } from "../../../../core/advice.ts";
 import type { Kind } from "../../../../limits/counters.ts";
 import { amountToType } from "../../../../limits/format.ts";
+import { SETTING_NAMES, SETTINGS } from "../../../settings.ts";
 import type { ToolAnswer } from "../../../tools.ts";
 import {
   type ActionForm,
@@ -16,24 +17,6 @@ import {
 import type { Translate } from "../../messages/messages.ts";
 
 /* What is asked before an action of the tools' pages is planned. */
-
-/** With an example of what can be typed. Empty: its field is another one. */
-const SETTINGS = {
-  "limits.spend": "5/day,60/month",
-  "limits.requests": "60/minute",
-  "limits.tokens": "400k/minute",
-  "limits.concurrent": "4",
-  "limits.wait": "10s",
-  "limits.session.spend": "2",
-  "limits.session.requests": "200",
-  "limits.session.tokens": "1M",
-  quota: "50",
-  expires: "2027-03-31",
-  group: "",
-  model: "gpt-5.1",
-} as const;
-
-const SETTING_NAMES = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[];
 
 /** Changes what was changed in the form, and nothing else. */
 export function settingsForm(
