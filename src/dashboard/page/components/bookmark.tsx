@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { RememberedBrowser } from "../../../control/browsers.ts";
 import { dayName } from "../../../core/units.ts";
-import type { Action } from "../../actions/action.ts";
+import type { Action } from "../../actions/actions.ts";
 import { Answered, useAnswer } from "../answer.tsx";
 import { nameField, type Values } from "../form.ts";
 import { useFrame } from "../frame.tsx";

@@ -64,9 +64,7 @@ function ToolList({ tools, gateways, isSandbox, query, setQuery }: ToolListProps
           value={text}
           onInput={(event) => change("q", event.currentTarget.value)}
         />
-        {isSandbox ? null : (
-          <ActionButton action={createForm(gateways, t)}>{t("form.create")}</ActionButton>
-        )}
+        {isSandbox ? null : <ActionButton action={createForm(gateways, t)}>{t("form.create")}</ActionButton>}
       </div>
       <div class="panel tool-list">
         <Table

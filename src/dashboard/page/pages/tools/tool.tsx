@@ -109,7 +109,9 @@ function Actions({ tool: { name, state, gateway }, details, gateways }: ActionsP
   const { enabled } = details;
   return (
     <div class="row">
-      <ActionButton action={settingsForm({ name, gateway }, details, gateways, t)}>{t("tools.change")}</ActionButton>
+      <ActionButton action={settingsForm({ name, gateway }, details, gateways, t)}>
+        {t("tools.change")}
+      </ActionButton>
       {state === "needs-trust" ? (
         <ActionButton action={{ kind: "trust", name }} look="primary">
           {t("tools.trust")}
