@@ -180,11 +180,11 @@ function portOf(
 }
 
 const saying = (text: string) => async () => new Blob([text]).stream() as ReadableStream<Uint8Array>;
-const NOW_EVENT = 'event: now\ndata: {"at":1}\n\n';
+const NOW_LINE = '{"now":{"at":1}}\n';
 
 t.test("an event that comes in pieces is read whole", async (t) => {
   const session = createSession(storage);
-  const bytes = new TextEncoder().encode(`${NOW_EVENT}event: record\ndata: {"id":"ré"}\n\nevent: rec`);
+  const bytes = new TextEncoder().encode(`${NOW_LINE}{"record":{"id":"ré"}}\n{"rec`);
   const pieces = async () => ReadableStream.from([...bytes].map((byte) => Uint8Array.of(byte)));
   const live = new Live({ client: portOf([pieces]), session, now: Date.now });
   const ids: string[] = [];
@@ -219,7 +219,7 @@ t.test("a used code neither ends nor opens a session", async (t) => {
   await live.open("used");
   t.same(live.state().link, { state: "no-session", kind: "code-refused", problem: null });
   session.keep("held");
-  const other = new Live({ client: portOf([saying(NOW_EVENT)]), session, now: Date.now });
+  const other = new Live({ client: portOf([saying(NOW_LINE)]), session, now: Date.now });
   await other.open("used");
   await until("the stream is read", () => other.state().now !== null);
   t.equal(session.token(), "held");
@@ -230,9 +230,9 @@ t.test("the page follows again after the daemon was gone, and stops when the ses
   const session = createSession(storage);
   const heard: string[] = [];
   const client = portOf([
-    saying(NOW_EVENT),
+    saying(NOW_LINE),
     () => Promise.reject(new Failed("gone", "refused")),
-    saying(`${NOW_EVENT}event: record\ndata: {"id":"r1"}\n\n`),
+    saying(`${NOW_LINE}{"record":{"id":"r1"}}\n`),
     () => Promise.reject(new Failed("session", "over", 401)),
   ]);
   const live = new Live({ client, session, now: Date.now });
@@ -260,8 +260,8 @@ const holding = (text: string) => async (letGo: AbortSignal) =>
 t.test("a refusal is shown in the daemon's words, and the request is repeated", async (t) => {
   const session = createSession(storage);
   session.keep("held");
-  const full = "8 pages are open already: close one of them, then try again";
-  const client = portOf([() => Promise.reject(new Failed("refused", full, 429)), holding(NOW_EVENT)]);
+  const full = "16 others are following already: end one of them, then try again";
+  const client = portOf([() => Promise.reject(new Failed("refused", full, 429)), holding(NOW_LINE)]);
   const live = new Live({ client, session, now: Date.now });
   const links: unknown[] = [];
   live.subscribe(() => links.push(live.state().link));
@@ -282,7 +282,7 @@ t.test("a code that is refused for another reason is shown with the reason", asy
 t.test("after a gap in the stream, every request is repeated", async (t) => {
   const session = createSession(storage);
   session.keep("held");
-  const client = portOf([saying(NOW_EVENT), holding(NOW_EVENT)]);
+  const client = portOf([saying(NOW_LINE), holding(NOW_LINE)]);
   const live = new Live({ client, session, now: Date.now });
   const told: string[] = [];
   live.subscribe(() => told.push(live.state().link.state));
@@ -297,8 +297,8 @@ t.test("after a gap in the stream, every request is repeated", async (t) => {
 t.test("records that the stream left out are reported once", async (t) => {
   const session = createSession(storage);
   session.keep("held");
-  const lost = 'event: lost\ndata: {"count":3}\n\n';
-  const client = portOf([holding(`${NOW_EVENT}${lost}${lost}`)]);
+  const lost = '{"lost":3}\n';
+  const client = portOf([holding(`${NOW_LINE}${lost}${lost}`)]);
   const live = new Live({ client, session, now: Date.now });
   let missed = 0;
   live.onMissed(() => {
@@ -313,7 +313,7 @@ t.test("records that the stream left out are reported once", async (t) => {
 t.test("repeated requests are sent only while the page is visible and the daemon is there", async (t) => {
   const session = createSession(storage);
   session.keep("held");
-  const live = new Live({ client: portOf([holding(NOW_EVENT)]), session, now: Date.now });
+  const live = new Live({ client: portOf([holding(NOW_LINE)]), session, now: Date.now });
   let [asked, rounds] = [0, 0];
   const stop = live.every(1, () => {
     asked += 1;
