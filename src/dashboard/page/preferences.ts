@@ -10,12 +10,10 @@ export const LANGUAGES: readonly (readonly [Language, string])[] = [
   ["zh-CN", "简体中文"],
 ];
 
-const THEME = "keybearer.theme";
-const LANGUAGE = "keybearer.language";
 const storage = () => localStorage;
 
 export function readTheme(): Theme {
-  const stored = readStored(storage, THEME);
+  const stored = readStored(storage, "keybearer.theme");
   return THEMES.find((theme) => theme === stored) ?? "auto";
 }
 
@@ -26,16 +24,11 @@ export function applyTheme(): void {
 }
 
 export function readLanguage(): Language {
-  const stored = readStored(storage, LANGUAGE);
+  const stored = readStored(storage, "keybearer.language");
   return chooseLanguage(stored === null ? navigator.languages : [stored]);
 }
 
-export function chooseTheme(theme: Theme): void {
-  writeStored(storage, THEME, theme);
-  location.reload();
-}
-
-export function chooseLanguageFor(language: Language): void {
-  writeStored(storage, LANGUAGE, language);
+export function prefer(what: "theme" | "language", value: Theme | Language): void {
+  writeStored(storage, `keybearer.${what}`, value);
   location.reload();
 }

@@ -57,6 +57,8 @@ export function Chart({ label, chart, measure, chosen = null, onChoose }: ChartP
   }, [chart, measure, t]);
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  // A canvas keeps the colors it was drawn with, until the next time that the page is rendered.
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
   useLayoutEffect(() => {
     const element = place.current;
     if (element === null) return;
@@ -73,7 +75,7 @@ export function Chart({ label, chart, measure, chosen = null, onChoose }: ChartP
       watch.disconnect();
       made.destroy();
     };
-  }, [drawn, chosen]);
+  }, [drawn, chosen, isDark]);
   const { layers, total, names, amount } = drawn;
   const isSome = ({ values, unknown }: Line, bar: number) => (values[bar] ?? 0) + (unknown[bar] ?? 0) > 0;
   const numbers = (line: Drawn["total"]) =>

@@ -2,7 +2,7 @@ import type { Now } from "../../api.ts";
 import { agoInWords, spanInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import type { LiveState } from "../live/live.ts";
-import { chooseLanguageFor, chooseTheme, LANGUAGES, readTheme, THEMES } from "../preferences.ts";
+import { LANGUAGES, prefer, readTheme, THEMES } from "../preferences.ts";
 import { hrefOf, PAGES, type PageName } from "../route.ts";
 import { Bookmark } from "./bookmark.tsx";
 import { Select, State } from "./panel.tsx";
@@ -54,13 +54,13 @@ export function Footer({ now }: { readonly now: Now | null }) {
           label={t("frame.language")}
           value={language}
           choices={LANGUAGES}
-          onChoose={chooseLanguageFor}
+          onChoose={(chosen) => prefer("language", chosen)}
         />
         <Select
           label={t("frame.theme")}
           value={readTheme()}
           choices={THEMES.map((theme) => [theme, t(`frame.theme.${theme}`)])}
-          onChoose={chooseTheme}
+          onChoose={(chosen) => prefer("theme", chosen)}
         />
       </span>
     </footer>
