@@ -13,7 +13,7 @@ import { ago, shortDate } from "./ui/units.ts";
 export async function listBrowsers(isJson: boolean): Promise<void> {
   const asked = await askDaemon<BrowsersAnswer>(commandPaths(), "GET", "/browsers");
   if (!asked.ok) return fail(asked, EXIT.failed);
-  const { browsers, why } = asked.value;
+  const { browsers, why, next } = asked.value;
   if (isJson) return printJson(asked.value);
   if (browsers.length > 0) {
     const now = systemClock.now();
@@ -27,7 +27,7 @@ export async function listBrowsers(isJson: boolean): Promise<void> {
     ];
     print(...renderTable(columns, stdoutScreen().width).split("\n"));
   }
-  if (why !== null) notice({ problem: why, next: null });
+  if (why !== null) notice({ problem: why, next });
   else if (browsers.length === 0)
     printText("no browser is remembered. the foot of the dashboard has a button");
 }

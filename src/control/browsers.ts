@@ -14,8 +14,9 @@ export interface RememberedBrowser {
 
 export interface BrowsersAnswer {
   readonly browsers: readonly RememberedBrowser[];
-  /** Why none of them can open the dashboard now, and what to do; null: each of them can. */
+  /** Why none of them can open the dashboard now; null: each of them can. */
   readonly why: string | null;
+  readonly next: string | null;
   /** Names it for the page; null: only the words say it. */
   readonly code: string | null;
 }

@@ -16,12 +16,16 @@ export function hasCode(error: unknown, ...codes: readonly string[]): boolean {
 /** A refused request on the control socket: the caller's mistake, or something that cannot be done now. */
 export class HttpError extends Error {
   readonly status: number;
+  /** The two parts of the message. */
+  readonly parts: Problem;
   /** By which the dashboard's page finds a text of its own; null: it shows the message. */
   readonly code: string | null;
 
   constructor(status: number, problem: string | Problem, code: string | null = null) {
-    super(typeof problem === "string" ? problem : withNext(problem));
+    const parts = typeof problem === "string" ? { problem, next: null } : problem;
+    super(withNext(parts));
     this.status = status;
+    this.parts = parts;
     this.code = code;
   }
 }

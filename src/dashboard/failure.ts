@@ -36,9 +36,6 @@ export type FailureCode = keyof typeof TEXTS | "too-many-followers";
 
 /** @param detail takes the place of {} */
 export function failure(status: number, code: keyof typeof TEXTS, detail = ""): HttpError {
-  return new HttpError(
-    status,
-    TEXTS[code].replace("{}", () => detail),
-    code,
-  );
+  const [problem = "", next = null] = TEXTS[code].split(" → ");
+  return new HttpError(status, { problem: problem.replace("{}", () => detail), next }, code);
 }

@@ -50,7 +50,8 @@ export class Bookmarks implements Browsers {
   list(): BrowsersAnswer {
     const { browsers, problem } = this.#read();
     const remembered = browsers.map((each) => ({ ...each, fingerprint: fingerprintOf(each.public_key) }));
-    return { browsers: remembered, why: problem?.message ?? null, code: problem?.code ?? null };
+    const { problem: why, next } = problem?.parts ?? { problem: null, next: null };
+    return { browsers: remembered, why, next, code: problem?.code ?? null };
   }
 
   /** The fingerprint under which it would be remembered. Throws an HttpError if it cannot be. */

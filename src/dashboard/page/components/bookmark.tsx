@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import type { RememberedBrowser } from "../../../control/browsers.ts";
+import { withNext } from "../../../core/display.ts";
 import { dayName } from "../../../core/units.ts";
 import type { Action } from "../../actions/actions.ts";
 import { Answered, useAnswer } from "../answer.tsx";
@@ -62,14 +63,14 @@ function BookmarkDialog({ onClose }: { readonly onClose: () => void }) {
     <Dialog title={t("bookmark.title")} onClose={onClose}>
       <p>{t("bookmark.lead")}</p>
       <Answered asked={own === null ? { ...asked, value: null } : asked}>
-        {({ browsers, why, code }) => {
+        {({ browsers, why, next, code }) => {
           const known = findMessage(`problem.${code}`);
           const itself = browsers.find((each) => each.public_key === own?.key);
           return (
             <>
               {why === null ? null : (
                 <p class="wrong" role="alert">
-                  {known === null ? why : t(known)}
+                  {known === null ? withNext({ problem: why, next }) : t(known)}
                 </p>
               )}
               {browsers.length === 0 ? null : (
