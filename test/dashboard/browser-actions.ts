@@ -158,7 +158,7 @@ export const FIRST_CASES: readonly Case[] = [
     kinds: ["disable"],
     title: "a tool is disabled by the keyboard alone",
     async run(t, stage) {
-      const { page, dialog, text, start } = stage;
+      const { page, dialog, scene, text, start } = stage;
       await stage.open("#/events");
       await page.keyboard.press("g");
       await page.keyboard.press("t");
@@ -187,6 +187,8 @@ export const FIRST_CASES: readonly Case[] = [
       // The focus is where it was, on the button that now does the opposite.
       await page.locator("button:focus", { hasText: /^enable$/ }).waitFor();
       t.equal(text(), start.replace(/(agent: .*) \}$/m, "$1, enabled: false }"));
+      await scene.under().save(start);
+      await page.locator("button:focus", { hasText: /^disable$/ }).waitFor();
     },
   },
   {

@@ -53,7 +53,8 @@ export function ToolView({ tool, now }: ToolViewProps) {
   const { name, today } = tool;
   const { text: why, next } = toolProblem(tool, useTime(), t);
   const requests = today?.requests ?? 0;
-  const fresh = `${tool.running} ${tool.last_use} ${requests}`;
+  // A tool is also changed in a terminal, or on another page.
+  const fresh = `${now.status.config.revision} ${tool.running} ${tool.last_use} ${requests}`;
   const asked = useAnswer(`/api/tools/${encodeURIComponent(name)}`, { fresh });
   return (
     <>
