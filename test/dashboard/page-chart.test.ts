@@ -195,5 +195,7 @@ t.test("bars are named by their time in the daemon's zone", (t) => {
   );
   t.equal(title(3), "2026-10-26 01:00");
   t.equal(barNames(hours.slice(0, 2), "hour", "Europe/Berlin").tick(0), "00:00", "hours of one day");
+  for (const zone of ["Etc/Unknown", "Nowhere/Nothing"])
+    t.match(barNames([at], "day", zone).title(0), /^2026-10-2[45]$/, "a zone that the browser does not know");
   t.end();
 });

@@ -113,10 +113,9 @@ export interface BarNames {
   readonly title: (bar: number) => string;
 }
 
-/** @param zone the daemon's, in which its days and hours begin */
+/** @param zone the daemon's, in which its days and hours begin. A browser that does not know it uses its own. */
 export function barNames(bins: readonly number[], bin: "hour" | "day" | "month", zone: string): BarNames {
-  // The one date format of the page, which Sweden has too.
-  const format = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "short", timeZone: zone });
+  const format = formatIn(zone);
   const moments = bins.map((at) => format.format(at));
   const isOneDay = moments[0]?.slice(0, 10) === moments.at(-1)?.slice(0, 10);
   const lengths = { month: "2026-11".length, day: "2026-11-03".length, hour: "2026-11-03 14:00".length };
@@ -129,4 +128,15 @@ export function barNames(bins: readonly number[], bin: "hour" | "day" | "month",
     },
     title: (bar) => (moments[bar] ?? "").slice(0, lengths[bin]),
   };
+}
+
+/** The one date format of the page, which Sweden has too. */
+function formatIn(timeZone: string): Intl.DateTimeFormat {
+  const options = { dateStyle: "short", timeStyle: "short" } as const;
+  try {
+    return new Intl.DateTimeFormat("sv-SE", { ...options, timeZone });
+  } catch {
+    // Where TZ is empty, a daemon is in Etc/Unknown.
+    return new Intl.DateTimeFormat("sv-SE", options);
+  }
 }
