@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Action } from "../actions/actions.ts";
 import { ActionDialog } from "./components/action-dialog.tsx";
 import { CardsLine } from "./components/cards.tsx";
@@ -82,7 +82,8 @@ function useTitle(
   const tool = page === "tools" ? query.get("tool") : null;
   const place = `${page} ${tool}`;
   const shown = useRef(place);
-  useEffect(() => {
+  // At once: later it would take the focus from where a person has put it meanwhile.
+  useLayoutEffect(() => {
     document.title = [tool, t(`${page}.title`), "keybearer"].filter((part) => part !== null).join(" · ");
     if (shown.current === place) return;
     shown.current = place;
