@@ -46,8 +46,8 @@ export function blindSpots(
   spots.push(BLIND_SPOTS.unlogged);
   spots.push(takenForOurs(db, gateway));
   const abandoned = [...held].filter(([, { until, replaced }]) => until !== null && !replaced);
-  if (abandoned.length > 0)
-    spots.push(BLIND_SPOTS["keys-gone"].replace("{keys}", abandoned.map(([key]) => key).join(", ")));
+  const keys = abandoned.map(([key]) => key).join(", ");
+  if (keys !== "") spots.push(BLIND_SPOTS["keys-gone"].replace("{keys}", () => keys));
   for (const gap of readLogGaps(db).slice(-MAX_LOG_GAPS)) spots.push(logGap(gap));
   return spots;
 }
