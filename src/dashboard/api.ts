@@ -27,17 +27,10 @@ export interface Proof {
 }
 
 /**
- * GET /api/events: one of these in JSON on each line, at least every 15 s. An open stream counts as use and keeps the port
- * open, so a hidden page ends its own.
+ * GET /api/events: one of these in JSON on each line: at once, then after changes, at most four times a second and at least
+ * every 15 s. An open stream counts as use and keeps the port open, so a hidden page ends its own.
  */
-export type LiveLine =
-  | { readonly following: true }
-  /** At once, then after changes, at most four times a second. */
-  | { readonly now: Now }
-  /** After each request. */
-  | { readonly record: ShownRecord }
-  /** So many records were dropped because the page read too slowly. They are in the log. */
-  | { readonly lost: number };
+export type LiveLine = { readonly following: true } | { readonly now: Now };
 
 /** GET /api/now */
 export interface Now {

@@ -4,7 +4,7 @@ import { Followers } from "../control/followers.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
-import type { LiveLine, Now, ShownRecord } from "./api.ts";
+import type { LiveLine, Now } from "./api.ts";
 import type { NowView } from "./now.ts";
 
 const TICK_MS = 250;
@@ -13,7 +13,7 @@ const MAX_SILENCE_MS = 15_000;
 /** A page that reads nothing for this long is gone, although its connection is not. */
 const MAX_STALL_MS = 60_000;
 
-/** What open pages follow: the state when it changes, and each finished record. */
+/** What open pages follow: the state, when it changes. */
 export class LiveEvents {
   readonly #view: NowView;
   readonly #clock: Clock;
@@ -41,10 +41,6 @@ export class LiveEvents {
     // The next state goes to every page, so also to the new one.
     this.#sent = "";
     if (!this.#isSending) background(this.#sendStates(), this.#log, "sending pages what the dashboard shows");
-  }
-
-  recordFinished(record: ShownRecord): void {
-    this.#followers.send({ record } satisfies LiveLine);
   }
 
   /** As long as a page follows. */

@@ -5,8 +5,6 @@ import { REACH } from "../control/reach.ts";
 import { HANDLED, newestEvents } from "../control/routes.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
 import { throttledLog } from "../core/throttled-log.ts";
-import type { UsageRecord } from "../usage/record.ts";
-import { exportedRecord } from "../usage/reports/records.ts";
 import type { PlanDeps } from "./actions/action.ts";
 import { planAction } from "./actions/actions.ts";
 import type { WaitingActions } from "./actions/waiting.ts";
@@ -97,12 +95,6 @@ export class Api {
     this.view = new NowView(deps, this.usage.ask);
     this.live = new LiveEvents(this.view, deps.clock, deps.log);
     this.logAttempt = throttledLog(deps.log);
-  }
-
-  recordFinished(record: UsageRecord): void {
-    this.view.recordFinished();
-    // Without the fields that the log keeps for itself.
-    this.live.recordFinished(exportedRecord(record));
   }
 
   /** Answers as a Route does. */

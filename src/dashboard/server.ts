@@ -70,7 +70,7 @@ export async function openServer(listen: Listen, api: Api, files: PageFiles): Pr
     onError: (error) => log.error(`the dashboard could not accept a connection: ${error.message}`),
     upgrade: (_req, socket) => refuseConnection(socket, 400, "the dashboard has no WebSockets"),
   });
-  const unsubscribe = tail.subscribe((record) => api.recordFinished(record));
+  const unsubscribe = tail.subscribe(() => api.view.recordFinished());
   log.info(`the dashboard is open on ${port.addresses.join(" and ")}`);
   return {
     url: `http://${authority(listen.host, port.port)}/`,

@@ -184,15 +184,14 @@ const NOW_LINE = '{"now":{"at":1}}\n';
 
 t.test("an event that comes in pieces is read whole", async (t) => {
   const session = createSession(storage);
-  const bytes = new TextEncoder().encode(`${NOW_LINE}{"record":{"id":"ré"}}\n{"rec`);
+  const bytes = new TextEncoder().encode(`${NOW_LINE}{"now":{"at":2,"of":"ré"}}\n{"no`);
   const pieces = async () => ReadableStream.from([...bytes].map((byte) => Uint8Array.of(byte)));
   const live = new Live({ client: portOf([pieces]), session, now: Date.now });
-  const ids: string[] = [];
-  live.onRecord(({ id }) => ids.push(id));
+  const states: unknown[] = [];
+  live.subscribe(() => states.push(live.state().now));
   await live.open("good");
-  await until("the record came", () => ids.length > 0);
-  t.same(ids, ["ré"]);
-  t.match(live.state(), { now: { at: 1 } });
+  await until("the second came", () => states.length > 1);
+  t.same(states, [{ at: 1 }, { at: 2, of: "ré" }]);
   live.sessionOver();
 });
 
@@ -228,24 +227,21 @@ t.test("a used code neither ends nor opens a session", async (t) => {
 
 t.test("the page follows again after the daemon was gone, and stops when the session is over", async (t) => {
   const session = createSession(storage);
-  const heard: string[] = [];
   const client = portOf([
     saying(NOW_LINE),
     () => Promise.reject(new Failed("gone", "refused")),
-    saying(`${NOW_LINE}{"record":{"id":"r1"}}\n`),
+    saying('{"now":{"at":2}}\n'),
     () => Promise.reject(new Failed("session", "over", 401)),
   ]);
   const live = new Live({ client, session, now: Date.now });
   const states: string[] = [];
   live.subscribe(() => states.push(live.state().link.state));
-  live.onRecord(({ id }) => heard.push(id));
   await live.open("good");
   await until("the session is over", () => live.state().link.state === "no-session");
   t.same(states, ["live", "gone", "live", "gone", "no-session"]);
-  t.same(heard, ["r1"]);
   t.same(live.state().link, { state: "no-session", kind: "over", problem: null });
   t.equal(session.token(), null, "a token that is good for nothing is not kept");
-  t.match(live.state().now, { at: 1 }, "the last that was heard stays");
+  t.match(live.state().now, { at: 2 }, "the last that was heard stays");
 });
 
 /** Stays open after what it says, until it is let go of. */
@@ -292,53 +288,4 @@ t.test("after a gap in the stream, every request is repeated", async (t) => {
   t.same(told, ["live", "gone", "live", "missed"], "once it is back, and not at the first time");
   stop();
   live.sessionOver();
-});
-
-t.test("records that the stream left out are reported once", async (t) => {
-  const session = createSession(storage);
-  session.keep("held");
-  const lost = '{"lost":3}\n';
-  const client = portOf([holding(`${NOW_LINE}${lost}${lost}`)]);
-  const live = new Live({ client, session, now: Date.now });
-  let missed = 0;
-  live.onMissed(() => {
-    missed += 1;
-  });
-  await live.open(null);
-  await until("it is told", () => missed > 0);
-  t.equal(missed, 1);
-  live.sessionOver();
-});
-
-t.test("repeated requests are sent only while the page is visible and the daemon is there", async (t) => {
-  const session = createSession(storage);
-  session.keep("held");
-  const live = new Live({ client: portOf([holding(NOW_LINE)]), session, now: Date.now });
-  let [asked, rounds] = [0, 0];
-  const stop = live.every(1, () => {
-    asked += 1;
-  });
-  const clock = setInterval(() => {
-    rounds += 1;
-  }, 1);
-  t.teardown(() => clearInterval(clock));
-  const someRounds = async () => {
-    const before = rounds;
-    await until("time passes", () => rounds > before + 20);
-  };
-  await someRounds();
-  t.equal(asked, 0, "not before it is live");
-  await live.open(null);
-  await until("it is asked", () => asked > 2);
-  live.setVisible(false);
-  const seen = asked;
-  await someRounds();
-  t.equal(asked, seen, "not in a hidden tab");
-  live.setVisible(true);
-  await until("it is asked again", () => asked > seen);
-  live.sessionOver();
-  const last = asked;
-  await someRounds();
-  t.equal(asked, last, "not without a session");
-  stop();
 });

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import { askDaemon } from "../../src/control/client.ts";
 import type { OpenAnswer } from "../../src/control/routes.ts";
-import type { Now, ShownRecord } from "../../src/dashboard/api.ts";
+import type { Now } from "../../src/dashboard/api.ts";
 
 /** An answer of the dashboard's port. */
 export interface Said {
@@ -75,19 +75,12 @@ export interface Visit {
 
 export interface Followed {
   readonly events: readonly FollowedEvent[];
-  /** The newest of a kind; undefined: there was none. */
-  last<Name extends keyof Lines>(name: Name): Lines[Name] | undefined;
+  /** The newest state; undefined: there was none. */
+  last(name: "now"): Now | undefined;
   /** The response; a test may pause it. */
   readonly answer: IncomingMessage;
   readonly ended: Promise<unknown>;
   end(): void;
-}
-
-/** What lines have, by its name. */
-interface Lines {
-  readonly now: Now;
-  readonly record: ShownRecord;
-  readonly lost: number;
 }
 
 export type FollowedEvent = { readonly name: string; readonly data: unknown };
@@ -127,8 +120,7 @@ function followed(answer: IncomingMessage): Followed {
   return {
     events,
     answer,
-    last: <Name extends keyof Lines>(name: Name) =>
-      events.findLast((event) => event.name === name)?.data as Lines[Name] | undefined,
+    last: (name) => events.findLast((event) => event.name === name)?.data as Now | undefined,
     ended: new Promise((resolve) => answer.once("close", resolve)),
     end: () => answer.destroy(),
   };

@@ -14,10 +14,11 @@ export interface Answer<T> {
 
 interface Asked {
   readonly query?: URLSearchParams;
-  /** Another value when there is something new: it is asked once the last answer is here. */
+  /**
+   * Another value when there is something new: it is asked once the last answer is here. It comes from the state, which is
+   * followed only while the page is visible.
+   */
   readonly fresh?: string | number | undefined;
-  /** Again and again while the page is visible. */
-  readonly everyMs?: number;
 }
 
 /**
@@ -27,7 +28,7 @@ interface Asked {
  */
 export function useAnswer<Path extends keyof Answers>(
   path: Path | null,
-  { query, fresh, everyMs }: Asked = {},
+  { query, fresh }: Asked = {},
 ): Answer<Answers[Path]> {
   const { live, client } = useFrame();
   const problemOf = useProblem();
@@ -39,12 +40,9 @@ export function useAnswer<Path extends keyof Answers>(
   const again = () => setRound((before) => before + 1);
   useEffect(() => live.onMissed(again), [live]);
   useEffect(() => {
+    // Not while one is on its way: to ask again gives that one up, and a slow answer would never come.
     if (!busy) setSeen(fresh);
   }, [fresh, busy]);
-  useEffect(() => {
-    // Not while one is on its way: to ask again gives that one up, and a slow answer would never come.
-    if (!busy && everyMs !== undefined) return live.every(everyMs, again);
-  }, [live, busy, everyMs]);
   useEffect(() => {
     if (path === null) return setAnswer(NOTHING);
     const controller = new AbortController();

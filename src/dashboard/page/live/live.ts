@@ -1,4 +1,4 @@
-import type { LiveLine, Now, ShownRecord } from "../../api.ts";
+import type { LiveLine, Now } from "../../api.ts";
 import { type Client, Failed, pause } from "./client.ts";
 import type { Session } from "./session.ts";
 
@@ -31,8 +31,6 @@ const LAST_RETRY_MS = 4000;
 const SILENCE_MS = 40_000;
 /** Long enough for a short visit to another tab. */
 const UNSEEN_MS = 60_000;
-/** A page that is too slow gets a gap with every line. It must not fetch everything each time. */
-const GAP_MS = 2000;
 
 export interface LiveDeps {
   readonly client: Client;
@@ -46,11 +44,8 @@ export class Live {
   #state: LiveState = { link: { state: "opening" }, now: null };
   /** Ends the stream that is followed; null: none is. */
   #following: AbortController | null = null;
-  #isVisible = true;
-  #unseen: Timer | undefined;
-  #gap: Timer | undefined;
+  #unseen: ReturnType<typeof setTimeout> | undefined;
   readonly #onState = new Set<() => void>();
-  readonly #onRecord = new Set<(record: ShownRecord) => void>();
   readonly #onMissed = new Set<() => void>();
 
   constructor(deps: LiveDeps) {
@@ -65,22 +60,9 @@ export class Live {
     return added(this.#onState, listener);
   }
 
-  /** Each request that is over. */
-  onRecord(listener: (record: ShownRecord) => void): () => void {
-    return added(this.#onRecord, listener);
-  }
-
-  /** Some finished requests may be missing, so earlier responses must be fetched again. */
+  /** The state was not followed for a while, so earlier responses must be fetched again. */
   onMissed(listener: () => void): () => void {
     return added(this.#onMissed, listener);
-  }
-
-  /** Again and again, but only while the page is visible and the daemon is there: every request keeps its port open. */
-  every(ms: number, work: () => void): () => void {
-    const timer = setInterval(() => {
-      if (this.#isVisible && this.#state.link.state === "live") work();
-    }, ms);
-    return () => clearInterval(timer);
   }
 
   /** With a one-time code, or with the session there is. @param problem why this browser got none by its bookmark */
@@ -95,7 +77,6 @@ export class Live {
 
   /** A hidden page closes its stream, because an open one keeps the dashboard's port open. */
   setVisible(visible: boolean): void {
-    this.#isVisible = visible;
     clearTimeout(this.#unseen);
     if (this.#state.link.state === "no-session") return;
     if (!visible) this.#unseen = setTimeout(() => this.#stop(), UNSEEN_MS);
@@ -104,8 +85,6 @@ export class Live {
 
   /** Something was changed from this page, so what it shows must be fetched again. */
   changed(): void {
-    clearTimeout(this.#gap);
-    this.#gap = undefined;
     for (const listener of this.#onMissed) listener();
   }
 
@@ -130,13 +109,10 @@ export class Live {
   }
 
   #take(line: LiveLine): void {
-    if ("now" in line) {
-      const isBack = this.#state.now !== null && this.#state.link.state !== "live";
-      this.#set({ now: line.now, link: { state: "live" } });
-      if (isBack) this.changed();
-    }
-    if ("lost" in line) this.#gap ??= setTimeout(() => this.changed(), GAP_MS);
-    if ("record" in line) for (const listener of this.#onRecord) listener(line.record);
+    if (!("now" in line)) return;
+    const isBack = this.#state.now !== null && this.#state.link.state !== "live";
+    this.#set({ now: line.now, link: { state: "live" } });
+    if (isBack) this.changed();
   }
 
   /**
@@ -178,8 +154,6 @@ export class Live {
     for (const listener of this.#onState) listener();
   }
 }
-
-type Timer = ReturnType<typeof setTimeout>;
 
 /** Ends when the stream does, and throws when it breaks or falls silent. */
 async function readAll(client: Client, signal: AbortSignal, take: (line: LiveLine) => void): Promise<void> {

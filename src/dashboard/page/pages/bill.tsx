@@ -9,17 +9,17 @@ import { RowsToCheck } from "./bill/diff.tsx";
 import { CostPanel, MonthPanel } from "./bill/money.tsx";
 import { billOf, standingOf } from "./bill/state.ts";
 
-/** A sync may be running: the page asks for its results at intervals. */
+/** How often the page asks for the results of a sync. */
 const AGAIN_MS = 15_000;
 
 /** Whether our log and the console's agree. The alarm is above, on every page. */
 export function BillPage({ state, query, setQuery }: PageProps) {
   const { t } = useFrame();
   const now = useTime();
-  const { consoles } = state.now.status;
-  // A sync that ends is news.
-  const fresh = consoles.map(({ gateway, last_sync }) => `${gateway} ${last_sync}`).join();
-  const asked = useAnswer("/api/mirror", { fresh, everyMs: AGAIN_MS });
+  const { at, status } = state.now;
+  // A sync that ends is news, and one may be running.
+  const syncs = status.consoles.map(({ gateway, last_sync }) => `${gateway} ${last_sync}`).join();
+  const asked = useAnswer("/api/mirror", { fresh: `${syncs} ${Math.floor(at / AGAIN_MS)}` });
   return (
     <>
       <h1>{t("bill.title")}</h1>

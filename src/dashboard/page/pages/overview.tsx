@@ -10,7 +10,7 @@ import { type Figure, Figures, Panel, State } from "../components/panel.tsx";
 import { type Column, column, numberColumn, TablePanel } from "../components/table.tsx";
 import { Command, Moment, RefusalText, Text } from "../components/text.tsx";
 import { joined, orDash, timeInWords } from "../format.ts";
-import { type PageProps, useFrame, useTime } from "../frame.tsx";
+import { type PageProps, useFrame } from "../frame.tsx";
 import { refusedGroups } from "../refusals.ts";
 import { Sessions } from "./sessions.tsx";
 
@@ -25,7 +25,7 @@ export function OverviewPage({ state: { now } }: PageProps) {
       {isUsed ? (
         <>
           <TodayFigures now={now} />
-          <LastDay />
+          <LastDay at={now.at} />
           <Sessions
             title={t("overview.sessions")}
             aside={<span class="muted">{t("overview.sessions.count", { n: now.running_total })}</span>}
@@ -121,11 +121,11 @@ function TodayFigures({ now: { today, running, running_total: inFlight } }: { re
 }
 
 /** What the last 24 hours cost, by tool. */
-function LastDay() {
+function LastDay({ at }: Pick<Now, "at">) {
   const { t } = useFrame();
-  const since = new Date(useTime(MINUTE_MS) - 23 * HOUR_MS).setMinutes(0, 0, 0);
+  const since = new Date(at - 23 * HOUR_MS).setMinutes(0, 0, 0);
   const query = new URLSearchParams({ since: String(since), bin: "hour", by: "tool" });
-  const asked = useAnswer("/api/usage", { query, everyMs: MINUTE_MS });
+  const asked = useAnswer("/api/usage", { query, fresh: Math.floor(at / MINUTE_MS) });
   const cost = asked.value?.total.cost_microdollars ?? null;
   return (
     <Panel

@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { Answered, useAnswer } from "../answer.tsx";
 import { type PageProps, useFrame, useTime } from "../frame.tsx";
 import { Controls, Filters } from "./usage/controls.tsx";
@@ -8,13 +8,14 @@ import { Sums } from "./usage/sums.tsx";
 import { type Change, changed, selectionQuery, type View, viewOf } from "./usage/view.ts";
 
 /** What was used, by whom and for what; and every single record of it. */
-export function UsagePage({ query, setQuery }: PageProps) {
+export function UsagePage({ state, query, setQuery }: PageProps) {
   const { t } = useFrame();
   const view = useMemo(() => viewOf(query), [query]);
   const now = useTime();
   const span = spanOf(view.period, now);
   const onChange = (change: Change) => setQuery(changed(view, change));
-  const fresh = useFresh(span);
+  // Another number once the log has another request. A period that is over has none.
+  const fresh = now < span.until ? (state.now.today?.total.requests ?? 0) : 0;
   const asked = useChart(view, span, fresh);
   // It is over, so it does not change any more.
   const before = useChart(view, spanBefore(view.period, span, now), 0);
@@ -49,28 +50,4 @@ function useChart(view: View, span: Span | null, fresh: number) {
     query.set("by", view.by);
   }
   return useAnswer(span === null ? null : "/api/usage", { query, fresh });
-}
-
-/** The page asks again at most this often. */
-const FRESH_MS = 2000;
-
-/** Another number after a request of the period has ended. */
-function useFresh({ since, until }: Span): number {
-  const { live } = useFrame();
-  const [round, setRound] = useState(0);
-  useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const stop = live.onRecord(({ started_at: at }) => {
-      if (timer !== undefined || at < since || at >= until) return;
-      timer = setTimeout(() => {
-        timer = undefined;
-        setRound((before) => before + 1);
-      }, FRESH_MS);
-    });
-    return () => {
-      stop();
-      clearTimeout(timer);
-    };
-  }, [live, since, until]);
-  return round;
 }
