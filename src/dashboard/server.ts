@@ -1,19 +1,17 @@
 import { readFileSync } from "node:fs";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Duplex } from "node:stream";
 import type { Listen } from "../config/schema.ts";
 import { HANDLED } from "../control/routes.ts";
-import { background } from "../core/background.ts";
 import { HttpError } from "../core/errors.ts";
 import { type HttpAnswer, REFUSALS } from "../core/refusal.ts";
 import { packageFolder } from "../core/version.ts";
 import { guardDashboard } from "../proxy/guard.ts";
 import { authority, hostsOf, openSidePort } from "../proxy/server.ts";
-import { refuseSocket, sendAnswer } from "../proxy/write-refusal.ts";
+import { sendAnswer } from "../proxy/write-refusal.ts";
 import type { Failure } from "./failure.ts";
 import type { Api } from "./routes.ts";
 
-/** On every response of the dashboard's port. There are no cookies: browsers send them to every port of a host. */
+/** On every response to a request. There are no cookies: browsers send them to every port of a host. */
 const PAGE_HEADERS = {
   "content-security-policy":
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
@@ -64,12 +62,7 @@ export interface OpenServer {
 /** Opens the dashboard's port. Throws an error with a message for people if that fails. */
 export async function openServer(listen: Listen, api: Api, files: PageFiles): Promise<OpenServer> {
   const { log, tail } = api.deps;
-  const port = await openSidePort("dashboard", listen, {
-    request: (req, res) => background(serve(req, res, api, files), log, "a request to the dashboard"),
-    clientError: refuseUnparsable,
-    onError: (error) => log.error(`the dashboard could not accept a connection: ${error.message}`),
-    upgrade: (_req, socket) => refuseConnection(socket, 400, "the dashboard has no WebSockets"),
-  });
+  const port = await openSidePort("dashboard", listen, log, (req, res) => serve(req, res, api, files));
   const unsubscribe = tail.subscribe(() => api.view.recordFinished());
   log.info(`the dashboard is open on ${port.addresses.join(" and ")}`);
   return {
@@ -88,8 +81,10 @@ async function serve(req: IncomingMessage, res: ServerResponse, api: Api, files:
     const answer = await answerTo(req, res, api, files);
     if (answer !== null) sendAnswer(req, res, answer);
   } catch (error) {
-    if (error instanceof HttpError && !res.headersSent)
-      return sendAnswer(req, res, failureAnswer(error.status, error.message, error.code));
+    if (error instanceof HttpError && !res.headersSent) {
+      const { status, message, code } = error;
+      return sendAnswer(req, res, jsonAnswer(status, { error: message, code } satisfies Failure));
+    }
     // A response that was cut off must not look complete.
     res.destroy();
     if (!(error instanceof HttpError)) throw error;
@@ -114,21 +109,6 @@ async function answerTo(
   if (file === undefined) throw new HttpError(404, "there is nothing here");
   if (method !== "GET" && method !== "HEAD") throw new HttpError(405, "only GET is allowed here");
   return file;
-}
-
-function refuseUnparsable({ code }: NodeJS.ErrnoException, socket: Duplex): void {
-  if (code === "HPE_HEADER_OVERFLOW")
-    refuseConnection(socket, 431, "the request's headers are larger than 16 KB");
-  else refuseConnection(socket, 400, "this is not a valid HTTP request");
-}
-
-function refuseConnection(socket: Duplex, status: number, message: string): void {
-  const { headers, body } = failureAnswer(status, message, null);
-  refuseSocket(socket, { status, headers: { ...PAGE_HEADERS, ...headers }, body });
-}
-
-function failureAnswer(status: number, error: string, code: string | null): HttpAnswer {
-  return jsonAnswer(status, { error, code } satisfies Failure);
 }
 
 function jsonAnswer(status: number, value: unknown): HttpAnswer {

@@ -2,7 +2,6 @@ import { timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Listen } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
-import { background } from "../core/background.ts";
 import { withNext } from "../core/display.ts";
 import type { Logger } from "../core/log.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
@@ -11,7 +10,7 @@ import { hashToken } from "../core/token.ts";
 import { guard } from "../proxy/guard.ts";
 import { withoutQuery } from "../proxy/routes.ts";
 import { authority, hostsOf, openSidePort, type Port } from "../proxy/server.ts";
-import { refuseSocket, sendAnswer } from "../proxy/write-refusal.ts";
+import { sendAnswer } from "../proxy/write-refusal.ts";
 import type { Exporter } from "./exporter.ts";
 
 interface ServerDeps {
@@ -21,8 +20,6 @@ interface ServerDeps {
   readonly tokenHash: () => string | null;
   readonly exporter: Exporter;
 }
-
-const NO_REQUEST = { status: 400, headers: { "content-length": "0" }, body: "" };
 
 /** The port at which Prometheus reads. It serves GET /metrics and nothing else. */
 export class MetricsServer {
@@ -46,14 +43,8 @@ export class MetricsServer {
 
   /** Throws an error with a message for people if that fails. */
   async open(listen: Listen): Promise<void> {
-    const { log } = this.#deps;
-    this.#port = await openSidePort("metrics", listen, {
-      request: (req, res) => background(this.#serve(req, res), log, "a request for metrics"),
-      clientError: (_error, socket) => refuseSocket(socket, NO_REQUEST),
-      onError: (error) =>
-        log.error(`the port of the metrics could not accept a connection: ${error.message}`),
-      upgrade: (_req, socket) => refuseSocket(socket, NO_REQUEST),
-    });
+    const serve = (req: IncomingMessage, res: ServerResponse) => this.#serve(req, res);
+    this.#port = await openSidePort("metrics", listen, this.#deps.log, serve);
     const { port } = this.#port;
     this.#listen = listen;
     this.#hosts = hostsOf(port);

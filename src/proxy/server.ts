@@ -3,10 +3,12 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/schema.ts";
+import { background } from "../core/background.ts";
 import { EXIT, hasCode, StartError } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
 import { describePortOwner } from "../core/process-lookup.ts";
 import { forEachHeader } from "./headers.ts";
-import { endSoon } from "./write-refusal.ts";
+import { endSoon, refuseSocket } from "./write-refusal.ts";
 
 interface PortHandlers {
   /** A connection was accepted. */
@@ -53,14 +55,22 @@ export async function openPort(listen: Listen, handlers: PortHandlers): Promise<
   }
 }
 
-/** A port beside that of the tools. Throws an error with a message for people. */
+const NO_REQUEST = { status: 400, headers: { "content-length": "0" }, body: "" };
+
+/** A port beside that of the tools, without WebSockets. Throws an error with a message for people. */
 export async function openSidePort(
   name: "dashboard" | "metrics",
   listen: Listen,
-  handlers: PortHandlers,
+  log: Logger,
+  serve: (req: IncomingMessage, res: ServerResponse) => Promise<void>,
 ): Promise<Port> {
   try {
-    return await openPort(listen, handlers);
+    return await openPort(listen, {
+      request: (req, res) => background(serve(req, res), log, `a request to the ${name}`),
+      clientError: (_error, socket) => refuseSocket(socket, NO_REQUEST),
+      upgrade: (_req, socket) => refuseSocket(socket, NO_REQUEST),
+      onError: (error) => log.error(`the ${name} could not accept a connection: ${error.message}`),
+    });
   } catch (error) {
     if (!(error instanceof PortTaken)) throw error;
     const by = await describePortOwner(error.port);

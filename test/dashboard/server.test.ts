@@ -211,9 +211,7 @@ t.test("headers that are too large and bytes that are no request get an error re
   const { paths } = await start(t);
   const { url } = await openDashboard(paths.socket);
   const large = await say(url, "/", { headers: { "x-pad": "x".repeat(20_000) } });
-  t.equal(large.status, 431);
-  t.match(large.json<{ error: string }>().error, /larger than 16 KB/);
-  t.match(large.headers, { "x-frame-options": "DENY" });
+  t.match(large, { status: 400, text: "" });
   const spoken = connect(Number(new URL(url).port), "127.0.0.1");
   spoken.end("hello\r\n\r\n");
   const chunks: Buffer[] = [];
