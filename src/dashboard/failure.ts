@@ -14,7 +14,6 @@ const TEXTS = {
     "this connection belongs to another user of this machine. only the user that runs keybearer may use the dashboard",
   "no-session": `this page has no session, or its session has ended → ${advice.open()}`,
   "code-over": `this code was used before, or is older than a minute → ${advice.open()}`,
-  "too-many-codes": `too many wrong codes. wait a minute → ${advice.open()}`,
   "wrong-signature": `the signature of this browser does not hold → ${advice.open()}`,
   "unknown-browser": `this browser is not remembered, or not any more → ${advice.open()}`,
   "too-many-challenges": `too many attempts. wait a minute → ${advice.open()}`,

@@ -140,7 +140,7 @@ async function startSession({ api, req }: Asked): Promise<{ token: string }> {
   const token = sessions.exchange(body.code);
   if (token !== null) return { token };
   logAttempt("a browser sent the dashboard a wrong or expired code");
-  throw sessions.hasTooManyWrongCodes ? failure(429, "too-many-codes") : failure(401, "code-over");
+  throw failure(401, "code-over");
 }
 
 export type RecordAnswer = Awaited<ReturnType<typeof readRecord>>;

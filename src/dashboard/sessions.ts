@@ -4,7 +4,6 @@ import type { Clock } from "../core/clock.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { hashToken } from "../core/token.ts";
-import { MINUTE_MS } from "../core/units.ts";
 
 /** A session in the file. The token cannot be computed from its hash. */
 export interface StoredSession {
@@ -27,7 +26,6 @@ const CODE_MS = 60_000;
 /** If there are more, the oldest end. */
 const MAX_CODES = 8;
 const MAX_SESSIONS = 16;
-const MAX_WRONG_CODES_PER_MINUTE = 20;
 
 /**
  * Who may see the dashboard: someone who could open the control socket, by a code that is valid once, or a browser that such a
@@ -39,7 +37,6 @@ export class Sessions {
   /** By the hashes of the secrets, the oldest first, with the end of each code. Finding a hash reveals nothing of its secret. */
   readonly #codes = new Map<string, number>();
   readonly #sessions = new Map<string, Session>();
-  #wrongCodes: readonly number[] = [];
   #lastUse = 0;
 
   constructor(clock: Clock, onChange: () => void) {
@@ -59,16 +56,10 @@ export class Sessions {
    * ones: 256 bits cannot be guessed, and wrong codes must not lock the owner out.
    */
   exchange(code: string): string | null {
-    if (this.#redeem(code)) return this.start(null);
-    const now = this.#clock.elapsed();
-    const recent = this.#wrongCodes.filter((at) => now - at < MINUTE_MS);
-    this.#wrongCodes = [...recent, now].slice(-MAX_WRONG_CODES_PER_MINUTE - 1);
-    return null;
-  }
-
-  /** Within the minute before the last wrong one. */
-  get hasTooManyWrongCodes(): boolean {
-    return this.#wrongCodes.length > MAX_WRONG_CODES_PER_MINUTE;
+    const hash = hashToken(code);
+    const validUntil = this.#codes.get(hash) ?? 0;
+    this.#codes.delete(hash);
+    return this.#clock.elapsed() < validUntil ? this.start(null) : null;
   }
 
   /** Returns the token. @param browser the public key of the remembered browser; null: it came with a code */
@@ -135,13 +126,6 @@ export class Sessions {
     for (const { hash } of ended) this.#sessions.delete(hash);
     for (const { inFlight } of ended) for (const cut of inFlight) cut();
     if (ended.length > 0) this.#onChange();
-  }
-
-  #redeem(code: string): boolean {
-    const hash = hashToken(code);
-    const validUntil = this.#codes.get(hash) ?? 0;
-    this.#codes.delete(hash);
-    return this.#clock.elapsed() < validUntil;
   }
 }
 

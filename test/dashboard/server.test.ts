@@ -142,24 +142,19 @@ t.test(
   },
 );
 
-longTest(
-  t,
-  "after twenty wrong codes in a minute, wrong codes get 429 and a right one still works",
-  async (t) => {
-    const { paths, log } = await start(t);
-    const { url, code } = await openDashboard(paths.socket);
-    const statuses: number[] = [];
-    for (let tried = 0; tried < 22; tried += 1) statuses.push((await trade(url, `kd_wrong${tried}`)).status);
-    t.equal(statuses.filter((status) => status === 401).length, 20);
-    t.equal(statuses.at(-1), 429);
-    t.equal(
-      log().filter(({ msg }) => /a wrong or expired code/.test(String(msg))).length,
-      1,
-      "one line for all",
-    );
-    t.equal((await trade(url, code)).status, 200);
-  },
-);
+longTest(t, "after any number of wrong codes a right one still works", async (t) => {
+  const { paths, log } = await start(t);
+  const { url, code } = await openDashboard(paths.socket);
+  const statuses: number[] = [];
+  for (let tried = 0; tried < 22; tried += 1) statuses.push((await trade(url, `kd_wrong${tried}`)).status);
+  t.ok(statuses.every((status) => status === 401));
+  t.equal(
+    log().filter(({ msg }) => /a wrong or expired code/.test(String(msg))).length,
+    1,
+    "one line for all",
+  );
+  t.equal((await trade(url, code)).status, 200);
+});
 
 t.test("other origins and other Host names get nothing, even with a session", async (t) => {
   const { paths } = await start(t);

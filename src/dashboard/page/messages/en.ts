@@ -802,7 +802,6 @@ export const EN = {
     "This connection belongs to another user of this machine. Only the user that runs keybearer may use the dashboard.",
   "problem.no-session": "The session has ended → keybearer open",
   "problem.code-over": "The code was used before, or is older than a minute → keybearer open",
-  "problem.too-many-codes": "Too many wrong codes. Wait a minute → keybearer open",
   "problem.wrong-signature": "The signature of this browser does not hold → keybearer open",
   "problem.unknown-browser": "This browser is not remembered, or not any more → keybearer open",
   "problem.too-many-challenges": "Too many attempts. Wait a minute → keybearer open",

@@ -822,7 +822,6 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "problem.other-user": "这个连接属于本机的另一个用户。只有运行 keybearer 的用户才能使用本页。",
   "problem.no-session": "会话已结束 → keybearer open",
   "problem.code-over": "登录码已经用过，或已超过一分钟 → keybearer open",
-  "problem.too-many-codes": "错误的登录码太多。请等一分钟 → keybearer open",
   "problem.wrong-signature": "这个浏览器的签名无效 → keybearer open",
   "problem.unknown-browser": "这个浏览器没有被记住，或已被撤销 → keybearer open",
   "problem.too-many-challenges": "尝试次数太多。请等一分钟 → keybearer open",
