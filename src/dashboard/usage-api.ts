@@ -12,8 +12,7 @@ import { failure } from "./failure.ts";
 
 /* What the page asks of the usage log. A wrong query throws an HttpError. */
 
-const DEFAULT_RECORDS = 100;
-const MAX_RECORDS = 500;
+const PAGE_RECORDS = 50;
 const MAX_WAITING = 32;
 const MAX_DOWNLOADS = 2;
 /** A download that is not read for this long ends, because each of its parts keeps the index's thread busy. */
@@ -62,15 +61,9 @@ export class UsageQuestions {
    * in that direction.
    */
   async page(query: URLSearchParams, signal: AbortSignal) {
-    const selection = selectionIn(query, ["before", "after", "limit"]);
-    const before = idIn(query, "before");
-    const after = idIn(query, "after");
-    const limitText = query.get("limit") ?? String(DEFAULT_RECORDS);
-    const limit = Number(limitText);
-    if (!/^\d{1,3}$/.test(limitText) || limit < 1 || limit > MAX_RECORDS) {
-      throw new HttpError(400, `limit is a number from 1 to ${MAX_RECORDS}`);
-    }
-    const { records, older, newer } = await this.ask("page", [selection, { before, after }, limit], signal);
+    const selection = selectionIn(query, ["before", "after"]);
+    const cursor = { before: idIn(query, "before"), after: idIn(query, "after") };
+    const { records, older, newer } = await this.ask("page", [selection, cursor, PAGE_RECORDS], signal);
     return { records: records.map(exportedRecord), older, newer };
   }
 

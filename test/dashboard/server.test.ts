@@ -287,13 +287,14 @@ t.test("the log gives charts, pages, one record and a table", async (t) => {
   const since = NOON.now() - 7 * 86_400_000;
   t.equal((await get(`/api/usage?bin=day&by=tool&since=${since}`)).json<UsageChart>().bins.length, 8);
 
-  const page = (await get("/api/records?limit=2")).json<RecordsPage>();
-  t.equal(page.records.length, 2);
-  t.equal(page.newer, null);
-  const rest = (await get(`/api/records?limit=2&before=${page.older}`)).json<RecordsPage>();
+  const page = (await get("/api/records")).json<RecordsPage>();
+  t.equal(page.records.length, 4);
+  t.match(page, { older: null, newer: null });
+  const rest = (await get(`/api/records?before=${page.records[1]?.id}`)).json<RecordsPage>();
+  t.same(rest.records, page.records.slice(2));
   t.equal(rest.older, null);
-  t.equal(new Set([...page.records, ...rest.records].map(({ id }) => id)).size, 4);
-  t.same((await get(`/api/records?limit=2&after=${rest.newer}`)).json<RecordsPage>(), page, "and back again");
+  const back = (await get(`/api/records?after=${rest.newer}`)).json<RecordsPage>();
+  t.same(back.records, page.records.slice(0, 2), "and back again");
   const found = (await get("/api/records?search=SCRIPT")).json<RecordsPage>();
   t.same(
     found.records.map(({ model }) => model),
@@ -321,7 +322,7 @@ t.test("the log gives charts, pages, one record and a table", async (t) => {
     "end=gateway-failed",
   ])
     t.equal((await get(`/api/usage?${wrong}`)).status, 400, wrong);
-  for (const wrong of ["limit=0", "limit=501", "limit=x", "before=last", "before='", "after=x"])
+  for (const wrong of ["limit=2", "before=last", "before='", "after=x"])
     t.equal((await get(`/api/records?${wrong}`)).status, 400, wrong);
   t.equal(
     (await get("/api/usage?bin=hour&since=0&until=1763164800000")).status,

@@ -29,15 +29,12 @@ interface ListProps {
   readonly fresh: number;
 }
 
-const PAGE = "50";
-
 /** The single records of what the chart shows, page by page. */
 export function RecordList({ view, span, fresh }: ListProps) {
   const { t } = useFrame();
   const selection = selectionQuery(view, span);
   const { cursor } = view;
   const query = new URLSearchParams(selection);
-  query.set("limit", PAGE);
   if (cursor !== null) query.set(...cursor);
   // Only the newest page changes.
   const asked = useAnswer("/api/records", { query, fresh: cursor === null ? fresh : 0 });
