@@ -132,9 +132,8 @@ t.test("times are shown in words", (t) => {
   const now = new Date(2026, 10, 15, 14, 0).getTime();
   const at = (day: number, hour: number) => new Date(2026, 10, day, hour).getTime();
   t.equal(whenInWords(now + 720_000, now, en), "in 12 min");
-  t.equal(whenInWords(at(15, 23), now, en), "today 23:00");
-  t.equal(whenInWords(at(16, 0), now, en), "tomorrow 00:00");
-  t.equal(whenInWords(at(30, 0), now, en), "2026-11-30");
+  t.equal(whenInWords(at(15, 23), now, en), "23:00");
+  t.equal(whenInWords(at(16, 0), now, en), "11-16 00:00");
   t.equal(whenInWords(now - 1, now, en), "now");
   t.equal(spanInWords(59_999, en), "59 s");
   t.equal(spanInWords(47 * 3_600_000, zh), "47 小时");

@@ -39,17 +39,11 @@ export function dayOfYear(time: number): string {
   return dayName(time).slice("2026-".length);
 }
 
-/** in 12 min, today 23:00, tomorrow 00:00, 2026-12-01 00:00 */
+/** now, in 12 min; later than that, as timeInWords() says it */
 export function whenInWords(time: number, now: number, t: Translate): string {
   if (time <= now) return t("frame.now");
   if (time - now <= BY_SPAN_MS) return t("frame.in", { span: spanInWords(time - now + 999, t) });
-  const clock = clockInWords(time).slice(0, "14:02".length);
-  const day = dayName(time);
-  const tomorrow = new Date(now);
-  tomorrow.setDate(tomorrow.getDate() + 1);
-  if (day === dayName(now)) return t("when.today", { clock });
-  if (day === dayName(tomorrow.getTime())) return t("when.tomorrow", { clock });
-  return clock === "00:00" ? day : `${day} ${clock}`;
+  return timeInWords(time, now);
 }
 
 /** What is unknown is not zero: a dash stands for it. */

@@ -283,8 +283,6 @@ export const EN = {
   "limit.estimated": "including {estimated} estimated",
   "limit.held": "{held} reserved for requests in flight",
   "limit.resets": "resets {when}",
-  "when.today": "today {clock}",
-  "when.tomorrow": "tomorrow {clock}",
   "gateway.unknown": "no answer yet",
   "gateway.no-request": "no request yet",
   "gateway.no-request-today": "no request today",

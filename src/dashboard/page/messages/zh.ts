@@ -253,8 +253,6 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "limit.estimated": "其中 {estimated} 为估算",
   "limit.held": "{held} 为进行中的请求预留",
   "limit.resets": "{when} 重置",
-  "when.today": "今天 {clock}",
-  "when.tomorrow": "明天 {clock}",
   "gateway.unknown": "还没有应答",
   "gateway.no-request": "还没有请求",
   "gateway.no-request-today": "今天没有请求",
