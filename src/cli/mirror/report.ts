@@ -1,7 +1,14 @@
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, dollars, duration, exact, exactDollars } from "../../core/units.ts";
-import { isFarAbove, isOtherPrice, isSkewed, kindPrices, roundedUse } from "../../mirror/report/notable.ts";
+import {
+  differenceInWords,
+  isFarAbove,
+  isOtherPrice,
+  isSkewed,
+  kindPrices,
+  roundedUse,
+} from "../../mirror/report/notable.ts";
 import {
   type ElsewhereUse,
   type MirrorReport,
@@ -102,7 +109,7 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
     number("requests", 2, ({ requests }) => exact(requests)),
     number("ours", 0, (tool) => costInWords(tool.ours_microdollars, tool.ours_unknown)),
     number("theirs", 0, (tool) => costInWords(tool.theirs_microdollars, tool.theirs_unknown)),
-    number("difference", 1, formatDifference),
+    number("difference", 1, differenceInWords),
     ...(hasForeign
       ? [
           number("foreign", 0, (tool) => exact(tool.foreign)),
@@ -117,14 +124,6 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
       : []),
   ];
   return ["", renderTable(columns, width), ""];
-}
-
-function formatDifference(tool: ToolMoney): string {
-  const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
-  if (ours === null || theirs === null || tool.ours_unknown + tool.theirs_unknown > 0)
-    return costInWords(null);
-  const more = theirs - ours;
-  return more > 0 ? `+${dollars(more)}` : dollars(more);
 }
 
 /** An operator's own price is one note per model, not a difference in every row. */

@@ -1,4 +1,12 @@
-import type { ElsewhereUse, MirrorReport, ModelFactor, TokenKind, VerdictCounts } from "./shape.ts";
+import { costInWords, dollars } from "../../core/units.ts";
+import type {
+  ElsewhereUse,
+  MirrorReport,
+  ModelFactor,
+  TokenKind,
+  ToolMoney,
+  VerdictCounts,
+} from "./shape.ts";
 
 /* What of a report is worth a word. The commands and the dashboard say it in words of their own. */
 
@@ -44,6 +52,23 @@ const MIN_SKEW_MS = 5000;
 
 export function isSkewed(skew: number | null): skew is number {
   return skew !== null && Math.abs(skew) >= MIN_SKEW_MS;
+}
+
+/** What both sides say a tool cost; null: one of them is not known, or not of all requests. */
+export function comparableAmounts(
+  tool: ToolMoney,
+): { readonly ours: number; readonly theirs: number } | null {
+  const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
+  const isKnown = ours !== null && theirs !== null && tool.ours_unknown + tool.theirs_unknown === 0;
+  return isKnown ? { ours, theirs } : null;
+}
+
+/** +$0.42 */
+export function differenceInWords(tool: ToolMoney): string {
+  const amounts = comparableAmounts(tool);
+  if (amounts === null) return costInWords(null);
+  const more = amounts.theirs - amounts.ours;
+  return more > 0 ? `+${dollars(more)}` : dollars(more);
 }
 
 /** Both sides round their prices, so a smaller difference is none. */

@@ -1,5 +1,10 @@
 import { costInWords, dayName, dollars, exact } from "../../../../core/units.ts";
-import { isOtherPrice, kindPrices } from "../../../../mirror/report/notable.ts";
+import {
+  comparableAmounts,
+  differenceInWords,
+  isOtherPrice,
+  kindPrices,
+} from "../../../../mirror/report/notable.ts";
 import type { MirrorReport, ModelFactor, ToolMoney } from "../../../../mirror/report/shape.ts";
 import { short } from "../../../../usage/reports/format.ts";
 import type { UsageRow } from "../../../api.ts";
@@ -27,7 +32,7 @@ export function CostPanel({ reports }: { readonly reports: readonly MirrorReport
     numberColumn(t("bill.requests"), ({ requests }) => exact(requests)),
     numberColumn(t("mirror.ours"), (tool) => costInWords(tool.ours_microdollars, tool.ours_unknown)),
     numberColumn(t("mirror.theirs"), (tool) => costInWords(tool.theirs_microdollars, tool.theirs_unknown)),
-    numberColumn(t("bill.difference"), differenceOf),
+    numberColumn(t("bill.difference"), differenceInWords),
     numberColumn(t("bill.factor"), factorOf),
   ];
   const modelColumns: readonly Column<Of<ModelFactor>>[] = [
@@ -62,22 +67,8 @@ export function CostPanel({ reports }: { readonly reports: readonly MirrorReport
   );
 }
 
-/** Both amounts; null: one is not known, or not of all requests. */
-function amountsOf(tool: ToolMoney): { readonly ours: number; readonly theirs: number } | null {
-  const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
-  const isKnown = ours !== null && theirs !== null && tool.ours_unknown + tool.theirs_unknown === 0;
-  return isKnown ? { ours, theirs } : null;
-}
-
-function differenceOf(tool: ToolMoney): string {
-  const amounts = amountsOf(tool);
-  if (amounts === null) return costInWords(null);
-  const difference = amounts.theirs - amounts.ours;
-  return difference > 0 ? `+${dollars(difference)}` : dollars(difference);
-}
-
 function factorOf(tool: ToolMoney): string {
-  const { ours, theirs } = amountsOf(tool) ?? { ours: 0, theirs: 0 };
+  const { ours, theirs } = comparableAmounts(tool) ?? { ours: 0, theirs: 0 };
   return ours === 0 ? "–" : factorInWords(theirs / ours);
 }
 
