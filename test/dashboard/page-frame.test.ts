@@ -7,7 +7,6 @@ import { spanInWords, whenInWords } from "../../src/dashboard/page/format.ts";
 import { limitName, shareOf } from "../../src/dashboard/page/limits.ts";
 import { type Client, Failed } from "../../src/dashboard/page/live/client.ts";
 import { Live } from "../../src/dashboard/page/live/live.ts";
-import { codeOf, createSession } from "../../src/dashboard/page/live/session.ts";
 import { EN } from "../../src/dashboard/page/messages/en.ts";
 import {
   chooseLanguage,
@@ -17,8 +16,8 @@ import {
 } from "../../src/dashboard/page/messages/messages.ts";
 import { ZH } from "../../src/dashboard/page/messages/zh.ts";
 import { refusalAdvice, refusedGroups } from "../../src/dashboard/page/refusals.ts";
-import { hrefOf, routeOf } from "../../src/dashboard/page/route.ts";
-import type { Store } from "../../src/dashboard/page/stored.ts";
+import { codeOf, hrefOf, routeOf } from "../../src/dashboard/page/route.ts";
+import { type Store, stored } from "../../src/dashboard/page/stored.ts";
 import { until } from "../doubles/until.ts";
 
 // These tests mostly wait, so they run side by side.
@@ -182,7 +181,7 @@ const saying = (text: string) => async () => new Blob([text]).stream() as Readab
 const NOW_LINE = '{"now":{"at":1}}\n';
 
 t.test("an event that comes in pieces is read whole", async (t) => {
-  const session = createSession(storage);
+  const session = stored(storage, "session");
   const bytes = new TextEncoder().encode(`${NOW_LINE}{"now":{"at":2,"of":"ré"}}\n{"no`);
   const pieces = async () => ReadableStream.from([...bytes].map((byte) => Uint8Array.of(byte)));
   const live = new Live({ client: portOf([pieces]), session, now: Date.now });
@@ -195,37 +194,37 @@ t.test("an event that comes in pieces is read whole", async (t) => {
 });
 
 t.test("a browser without storage still holds a session", (t) => {
-  const session = createSession(() => {
+  const session = stored(() => {
     throw new Error("forbidden");
-  });
-  session.keep("a");
-  t.equal(session.token(), "a");
-  session.forget();
-  t.equal(session.token(), null);
+  }, "session");
+  session.write("a");
+  t.equal(session.read(), "a");
+  session.write(null);
+  t.equal(session.read(), null);
   t.end();
 });
 
 t.test("without a code and a session, the page sends no request", async (t) => {
-  const live = new Live({ client: portOf([]), session: createSession(storage), now: Date.now });
+  const live = new Live({ client: portOf([]), session: stored(storage, "session"), now: Date.now });
   await live.open(null);
   t.same(live.state().link, { state: "no-session", kind: "never", problem: null });
 });
 
 t.test("a used code neither ends nor opens a session", async (t) => {
-  const session = createSession(storage);
+  const session = stored(storage, "session");
   const live = new Live({ client: portOf([]), session, now: Date.now });
   await live.open("used");
   t.same(live.state().link, { state: "no-session", kind: "code-refused", problem: null });
-  session.keep("held");
+  session.write("held");
   const other = new Live({ client: portOf([saying(NOW_LINE)]), session, now: Date.now });
   await other.open("used");
   await until("the stream is read", () => other.state().now !== null);
-  t.equal(session.token(), "held");
+  t.equal(session.read(), "held");
   other.sessionOver();
 });
 
 t.test("the page follows again after the daemon was gone, and stops when the session is over", async (t) => {
-  const session = createSession(storage);
+  const session = stored(storage, "session");
   const client = portOf([
     saying(NOW_LINE),
     () => Promise.reject(new Failed("gone", "refused")),
@@ -239,7 +238,7 @@ t.test("the page follows again after the daemon was gone, and stops when the ses
   await until("the session is over", () => live.state().link.state === "no-session");
   t.same(states, ["live", "gone", "live", "gone", "no-session"]);
   t.same(live.state().link, { state: "no-session", kind: "over", problem: null });
-  t.equal(session.token(), null, "a token that is good for nothing is not kept");
+  t.equal(session.read(), null, "a token that is good for nothing is not kept");
   t.match(live.state().now, { at: 2 }, "the last that was heard stays");
 });
 
@@ -253,8 +252,8 @@ const holding = (text: string) => async (letGo: AbortSignal) =>
   });
 
 t.test("a refusal is shown in the daemon's words, and the request is repeated", async (t) => {
-  const session = createSession(storage);
-  session.keep("held");
+  const session = stored(storage, "session");
+  session.write("held");
   const full = "16 others are following already: end one of them, then try again";
   const client = portOf([() => Promise.reject(new Failed("refused", full, 429)), holding(NOW_LINE)]);
   const live = new Live({ client, session, now: Date.now });
@@ -269,14 +268,14 @@ t.test("a refusal is shown in the daemon's words, and the request is repeated", 
 t.test("a code that is refused for another reason is shown with the reason", async (t) => {
   const problem = "another user of this machine cannot look here";
   const client = { open: () => Promise.reject(new Failed("refused", problem, 403)) } as unknown as Client;
-  const live = new Live({ client, session: createSession(storage), now: Date.now });
+  const live = new Live({ client, session: stored(storage, "session"), now: Date.now });
   await live.open("good");
   t.same(live.state().link, { state: "no-session", kind: "code-refused", problem });
 });
 
 t.test("after a gap in the stream, every request is repeated", async (t) => {
-  const session = createSession(storage);
-  session.keep("held");
+  const session = stored(storage, "session");
+  session.write("held");
   const client = portOf([saying(NOW_LINE), holding(NOW_LINE)]);
   const live = new Live({ client, session, now: Date.now });
   const told: string[] = [];

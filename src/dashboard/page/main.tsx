@@ -4,9 +4,10 @@ import { escapeControlChars } from "./escape-control-chars.ts";
 import { openByBookmark } from "./live/browser-key.ts";
 import { Client } from "./live/client.ts";
 import { Live } from "./live/live.ts";
-import { codeOf, createSession } from "./live/session.ts";
 import { createTranslate } from "./messages/messages.ts";
 import { applyTheme, readLanguage } from "./preferences.ts";
+import { codeOf } from "./route.ts";
+import { stored } from "./stored.ts";
 
 /** The page's beginning: the one file that acts when it is loaded. */
 function start(root: HTMLElement): void {
@@ -14,14 +15,15 @@ function start(root: HTMLElement): void {
   applyTheme();
   const language = readLanguage();
   document.documentElement.lang = language;
-  const session = createSession(() => sessionStorage);
+  // The token that the one-time code was traded for. It ends with the tab, and is never in a cookie.
+  const session = stored(() => sessionStorage, "keybearer.session");
   const client = new Client(session);
   const live = new Live({ client, session, now: clock });
   const begin = async () => {
     const code = codeOf(location.hash);
     // It must not stay in the address or in the history, used or not.
     if (code !== null) history.replaceState(null, "", `${location.pathname}#/overview`);
-    const isNew = code === null && session.token() === null;
+    const isNew = code === null && session.read() === null;
     await live.open(code, isNew ? await openByBookmark(client, session) : null);
   };
   void begin();

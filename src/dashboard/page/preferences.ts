@@ -1,5 +1,5 @@
 import { chooseLanguage, type Language } from "./messages/messages.ts";
-import { readStored, writeStored } from "./stored.ts";
+import { stored } from "./stored.ts";
 
 /** What the reader chose for this browser. auto: as the system has it. */
 export const THEMES = ["auto", "light", "dark"] as const;
@@ -10,11 +10,11 @@ export const LANGUAGES: readonly (readonly [Language, string])[] = [
   ["zh-CN", "简体中文"],
 ];
 
-const storage = () => localStorage;
+const preference = (what: "theme" | "language") => stored(() => localStorage, `keybearer.${what}`);
 
 export function readTheme(): Theme {
-  const stored = readStored(storage, "keybearer.theme");
-  return THEMES.find((theme) => theme === stored) ?? "auto";
+  const chosen = preference("theme").read();
+  return THEMES.find((theme) => theme === chosen) ?? "auto";
 }
 
 /** The style sheet has both colors of everything. */
@@ -24,11 +24,11 @@ export function applyTheme(): void {
 }
 
 export function readLanguage(): Language {
-  const stored = readStored(storage, "keybearer.language");
-  return chooseLanguage(stored === null ? navigator.languages : [stored]);
+  const chosen = preference("language").read();
+  return chooseLanguage(chosen === null ? navigator.languages : [chosen]);
 }
 
 export function prefer(what: "theme" | "language", value: Theme | Language): void {
-  writeStored(storage, `keybearer.${what}`, value);
+  preference(what).write(value);
   location.reload();
 }

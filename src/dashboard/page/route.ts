@@ -12,6 +12,11 @@ export function routeOf(hash: string): Route {
   return { page: PAGES.find((page) => page === path) ?? "overview", query: new URLSearchParams(query) };
 }
 
+/** The one-time code of an address's fragment: #code=… */
+export function codeOf(hash: string): string | null {
+  return new URLSearchParams(hash.replace(/^#/, "")).get("code") || null;
+}
+
 export function hrefOf(page: PageName, query?: URLSearchParams): string {
   const text = query?.toString() ?? "";
   return text === "" ? `#/${page}` : `#/${page}?${text}`;

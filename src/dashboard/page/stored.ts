@@ -5,21 +5,31 @@ export interface Store {
   removeItem(name: string): void;
 }
 
-/** null: there is none, or the browser forbids storage. */
-export function readStored(storage: () => Store, name: string): string | null {
-  try {
-    return storage().getItem(name);
-  } catch {
-    return null;
-  }
+/** A text that outlives a reload. A browser that forbids storage holds it until then. */
+export interface Stored {
+  /** null: there is none. */
+  read(): string | null;
+  /** @param value null: it is removed */
+  write(value: string | null): void;
 }
 
-/** A browser that forbids storage forgets it. @param value null: it is removed */
-export function writeStored(storage: () => Store, name: string, value: string | null): void {
+export function stored(storage: () => Store, name: string): Stored {
+  let held: string | null = null;
   try {
-    if (value === null) storage().removeItem(name);
-    else storage().setItem(name, value);
+    held = storage().getItem(name);
   } catch {
-    // The page works without it.
+    // There is none.
   }
+  return {
+    read: () => held,
+    write(value) {
+      held = value;
+      try {
+        if (value === null) storage().removeItem(name);
+        else storage().setItem(name, value);
+      } catch {
+        // The page works without it.
+      }
+    },
+  };
 }

@@ -1,6 +1,6 @@
 import { signedText } from "../../bookmarks/signed-text.ts";
+import type { Stored } from "../stored.ts";
 import { type Client, Failed, messageOf, pause } from "./client.ts";
-import type { Session } from "./session.ts";
 
 /** By which keybearer knows this browser again. A script can sign with the private half, but not read it. */
 export interface BrowserKey {
@@ -31,11 +31,11 @@ export async function readBrowserKey(): Promise<BrowserKey | null> {
 }
 
 /** Gets a session for a remembered browser. Returns the problem; null: there is a session, or no key. */
-export async function openByBookmark(client: Client, session: Session): Promise<string | null> {
+export async function openByBookmark(client: Client, session: Stored): Promise<string | null> {
   const key = await readBrowserKey();
   if (key === null) return null;
   try {
-    session.keep(await exchangeOnceBack(client, key));
+    session.write(await exchangeOnceBack(client, key));
     return null;
   } catch (error) {
     return messageOf(error);

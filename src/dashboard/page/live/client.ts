@@ -7,7 +7,7 @@ import type { Failure, FailureCode } from "../../failure.ts";
 import type { ModelsAnswer, RecordAnswer } from "../../routes.ts";
 import type { ToolAnswer } from "../../tools.ts";
 import type { RecordsPage } from "../../usage-api.ts";
-import type { Session } from "./session.ts";
+import type { Stored } from "../stored.ts";
 
 /**
  * Why an answer did not come. gone: nothing answers at the port. session: the daemon does not know this session, or there is
@@ -54,9 +54,9 @@ export interface Answers {
 
 /** The dashboard's port. Every method throws Failed, or an AbortError once its signal is aborted. */
 export class Client {
-  readonly #session: Session;
+  readonly #session: Stored;
 
-  constructor(session: Session) {
+  constructor(session: Stored) {
     this.#session = session;
   }
 
@@ -103,7 +103,7 @@ export class Client {
   }
 
   async #ask(path: string, init: RequestInit): Promise<Response> {
-    const token = this.#session.token();
+    const token = this.#session.read();
     const headers = new Headers(init.headers);
     if (token !== null) headers.set("authorization", `Bearer ${token}`);
     const request = fetch(path, { ...init, headers, credentials: "omit", redirect: "error" });

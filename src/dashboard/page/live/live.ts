@@ -1,6 +1,6 @@
 import type { LiveLine, Now } from "../../api.ts";
+import type { Stored } from "../stored.ts";
 import { type Client, Failed, pause } from "./client.ts";
-import type { Session } from "./session.ts";
 
 export type Link =
   | { readonly state: "opening" }
@@ -34,7 +34,8 @@ const UNSEEN_MS = 60_000;
 
 export interface LiveDeps {
   readonly client: Client;
-  readonly session: Session;
+  /** Its token. */
+  readonly session: Stored;
   readonly now: () => number;
 }
 
@@ -69,7 +70,7 @@ export class Live {
   async open(code: string | null, problem: string | null = null): Promise<void> {
     this.#stop();
     const refused = code === null ? null : await this.#trade(code);
-    if (this.#deps.session.token() !== null) return void this.#follow();
+    if (this.#deps.session.read() !== null) return void this.#follow();
     const { link } = this.#state;
     const before = link.state === "no-session" ? link.kind : "never";
     this.#endSession(code === null ? before : "code-refused", refused ?? problem);
@@ -80,7 +81,7 @@ export class Live {
     clearTimeout(this.#unseen);
     if (this.#state.link.state === "no-session") return;
     if (!visible) this.#unseen = setTimeout(() => this.#stop(), UNSEEN_MS);
-    else if (this.#following === null && this.#deps.session.token() !== null) void this.#follow();
+    else if (this.#following === null && this.#deps.session.read() !== null) void this.#follow();
   }
 
   /** Something was changed from this page, so what it shows must be fetched again. */
@@ -121,7 +122,7 @@ export class Live {
    */
   async #trade(code: string): Promise<string | null> {
     try {
-      this.#deps.session.keep((await this.#deps.client.open({ code })).token);
+      this.#deps.session.write((await this.#deps.client.open({ code })).token);
       return null;
     } catch (error) {
       return error instanceof Failed && error.kind === "refused" ? error.message : null;
@@ -136,7 +137,7 @@ export class Live {
 
   #endSession(kind: NoSession, problem: string | null): void {
     this.#stop();
-    this.#deps.session.forget();
+    this.#deps.session.write(null);
     this.#set({ link: { state: "no-session", kind, problem } });
   }
 
