@@ -1,4 +1,3 @@
-import type { SessionStatus } from "../control/session-status.ts";
 import type { Status } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
@@ -35,8 +34,8 @@ export class NowView {
   readonly #deps: ViewDeps;
   readonly #recent: LogPart<Recent>;
   readonly #comparison: LogPart<TodayComparison>;
-  #daemon: Promise<Daemon> | null = null;
-  #daemonReadAt = 0;
+  #status: Promise<Status> | null = null;
+  #statusReadAt = 0;
   #lastRecent: Recent | null = null;
   /** They were in flight after the log was last read, so it did not have them. */
   #unlogged: readonly SessionName[] = [];
@@ -49,9 +48,9 @@ export class NowView {
   }
 
   async read(): Promise<Now> {
-    const { clock, inFlight } = this.#deps;
-    const [{ status, known }, recent, comparison] = await Promise.all([
-      this.#readDaemon(),
+    const { clock, controls, inFlight } = this.#deps;
+    const [status, recent, comparison] = await Promise.all([
+      this.#readStatus(),
       this.#recent.read(),
       this.#comparison.read(),
     ]);
@@ -60,9 +59,10 @@ export class NowView {
     const since = clock.now() - SESSION_MS;
     const wasShown = ({ tool, session }: SessionName) =>
       this.#unlogged.some((one) => one.tool === tool && one.session === session);
-    const sessions = listSessions(recent?.sessions ?? [], [...this.#unlogged, ...known]).filter(
-      (one) => one.running > 0 || (one.last_at ?? 0) >= since || wasShown(one),
-    );
+    const sessions = listSessions(recent?.sessions ?? [], [
+      ...this.#unlogged,
+      ...controls().sessions(),
+    ]).filter((one) => one.running > 0 || (one.last_at ?? 0) >= since || wasShown(one));
     this.#unlogged = sessions
       .filter(({ last_at }) => last_at === null)
       .map(({ tool, session }) => ({ tool, session }));
@@ -83,24 +83,14 @@ export class NowView {
     this.#recent.readWithin(RECENT_AFTER_RECORD_MS);
   }
 
-  #readDaemon(): Promise<Daemon> {
+  #readStatus(): Promise<Status> {
     const elapsed = this.#deps.clock.elapsed();
-    if (this.#daemon === null || elapsed - this.#daemonReadAt >= REFRESH_MS) {
-      this.#daemonReadAt = elapsed;
-      this.#daemon = readDaemon(this.#deps);
+    if (this.#status === null || elapsed - this.#statusReadAt >= REFRESH_MS) {
+      this.#statusReadAt = elapsed;
+      this.#status = this.#deps.controls().status();
     }
-    return this.#daemon;
+    return this.#status;
   }
-}
-
-interface Daemon {
-  readonly status: Status;
-  /** Sessions that run, are limited or were stopped. */
-  readonly known: readonly SessionStatus[];
-}
-
-async function readDaemon({ controls }: ViewDeps): Promise<Daemon> {
-  return { status: await controls().status(), known: controls().sessions() };
 }
 
 type Recent = Awaited<ReturnType<typeof readRecent>>;
@@ -126,7 +116,8 @@ class LogPart<T> {
   #last: T | null = null;
   #dueAt = Number.NEGATIVE_INFINITY;
   #isReading = false;
-  #failed = false;
+  /** The last reading did. */
+  failed = false;
   /** Ends with the reading, or before it if that takes long. */
   #wait: Promise<void> = Promise.resolve();
 
@@ -134,11 +125,6 @@ class LogPart<T> {
     this.#clock = clock;
     this.#everyMs = everyMs;
     this.#readNow = readNow;
-  }
-
-  /** The last reading did. */
-  get failed(): boolean {
-    return this.#failed;
   }
 
   readWithin(ms: number): void {
@@ -160,9 +146,9 @@ class LogPart<T> {
     this.#isReading = true;
     try {
       this.#last = await this.#readNow();
-      this.#failed = false;
+      this.failed = false;
     } catch (error) {
-      this.#failed = true;
+      this.failed = true;
       this.readWithin(REFRESH_MS);
       if (!(error instanceof HttpError)) throw error;
     } finally {
