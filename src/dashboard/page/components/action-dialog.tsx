@@ -13,7 +13,7 @@ import { Command, Text } from "./text.tsx";
 
 interface ActionButtonProps {
   readonly action: Action | ActionForm;
-  readonly look?: "danger" | "primary" | undefined;
+  readonly look?: "primary";
   /** What it acts on, for who does not see what it stands beside. */
   readonly what?: string;
   readonly children: ComponentChildren;

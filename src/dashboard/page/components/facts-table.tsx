@@ -11,7 +11,7 @@ export function FactsTable({ compared }: { readonly compared: ComparedRow }) {
     column(<span class="visually-hidden">{t("mirror.fact")}</span>, ({ name }) => (
       <>
         {t(`mirror.fact.${name}`)}
-        {marks.has(name) ? <span class="differs"> ≠ {t("mirror.differs")}</span> : null}
+        {marks.has(name) ? <strong class="wrong"> ≠ {t("mirror.differs")}</strong> : null}
       </>
     )),
     column(t("mirror.ours"), ({ ours }) => ours ?? "–"),

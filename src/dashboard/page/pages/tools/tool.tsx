@@ -119,10 +119,7 @@ function Actions({ tool: { name, state, gateway }, details, gateways }: ActionsP
         </ActionButton>
       ) : null}
       <ActionButton action={{ kind: "rotate", tool: name }}>{t("tools.rotate")}</ActionButton>
-      <ActionButton
-        action={{ kind: enabled ? "disable" : "enable", tool: name }}
-        look={enabled ? "danger" : undefined}
-      >
+      <ActionButton action={{ kind: enabled ? "disable" : "enable", tool: name }}>
         {t(enabled ? "tools.disable" : "tools.enable")}
       </ActionButton>
     </div>
