@@ -2,7 +2,7 @@ import type { LiveLine, Now } from "../../api.ts";
 import type { Stored } from "../stored.ts";
 import { type Client, Failed, pause } from "./client.ts";
 
-export type Link =
+type Link =
   | { readonly state: "opening" }
   | { readonly state: "live" }
   /** keybearer does not answer; the page tries again and again. */
@@ -13,11 +13,6 @@ export type Link =
   | { readonly state: "no-session"; readonly kind: NoSession; readonly problem: string | null };
 
 type NoSession = "never" | "over" | "code-refused";
-
-/** Nothing new arrives, for a reason that the page shows. */
-export function isStopped({ state }: Link): boolean {
-  return state === "gone" || state === "refused";
-}
 
 export interface LiveState {
   readonly link: Link;
@@ -32,7 +27,7 @@ const SILENCE_MS = 40_000;
 /** Long enough for a short visit to another tab. */
 const UNSEEN_MS = 60_000;
 
-export interface LiveDeps {
+interface LiveDeps {
   readonly client: Client;
   /** Its token. */
   readonly session: Stored;

@@ -4,7 +4,7 @@ import type { MirrorReport } from "../../../../mirror/report/shape.ts";
  * The state of a console, the worst first. blind: whether a key is used elsewhere cannot be seen. stale: it was seen once,
  * and what happened since is not known. early: it is being read. fine: it was read, and nothing is wrong.
  */
-export type Standing = "alarm" | "suspected" | "blind" | "stale" | "early" | "look" | "fine";
+type Standing = "alarm" | "suspected" | "blind" | "stale" | "early" | "look" | "fine";
 
 export function standingOf(report: MirrorReport): Standing {
   const { rows, records, state } = report;
