@@ -407,6 +407,8 @@ t.test("a key is rotated, and a tool is made with a key of the console", async (
   const unchanged = text();
   await t.rejects(act({ kind: "create", tool: "zed", gateway: "main", group: "" }), /409.*default, coding/);
   t.equal(text(), unchanged, "without a key there is no tool");
+  await t.rejects(act({ kind: "create", tool: "zed", gateway: "main", group: "nosuch" }), /409/);
+  t.equal(text(), unchanged, "and no group that was added for it");
   const zed = { kind: "create", tool: "zed", gateway: "main", group: "default" } as const;
   const { id, diff, needs_digits } = await plan(zed);
   t.ok(needs_digits);

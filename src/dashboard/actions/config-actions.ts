@@ -81,7 +81,7 @@ export const CONFIG_ACTIONS = {
 
   /**
    * The tool is saved first, with a place for its key that is still empty. Then the console makes the key. If that fails, the
-   * tool is removed again.
+   * tool is removed again, with the group that was added for it.
    */
   create: actionKind(
     { tool: isLine, gateway: isLine, group: isLineOrEmpty },
@@ -117,7 +117,7 @@ export const CONFIG_ACTIONS = {
             const settings = { group: group === "" ? null : group, ...limits };
             await call(deps, "POST /createkey/:name", tool, { account: null, ...settings });
           } catch (error) {
-            await takeBack(deps, tool);
+            await takeBack(deps, tool, edit);
             throw error;
           }
           return { token };
@@ -143,19 +143,20 @@ async function planEdit(
   if (problem !== null) throw failure(409, "config-not-in-force", problem);
   const edited = checkedEdit(before, edit, paths.home);
   if (!edited.ok) throw new HttpError(409, edited);
-  const { text, change } = edited;
-  const diff = redactedDiff(paths.config, redactValidConfig(before), redactValidConfig(text));
+  const { text: after, change } = edited;
+  const diff = redactedDiff(paths.config, redactValidConfig(before), redactValidConfig(after));
   const write = async () => {
-    const written = await saveConfig(paths, before, text, clock);
+    const written = await saveConfig(paths, before, after, clock);
     if (!written.ok) throw new HttpError(409, written);
   };
   return {
     before,
+    after,
     change,
     diff,
     write,
     async run(): Promise<Done> {
-      if (before === text) return { note: "unchanged" satisfies NoteCode, token };
+      if (before === after) return { note: "unchanged" satisfies NoteCode, token };
       await write();
       await takeEffect(deps);
       return { token };
@@ -183,8 +184,14 @@ async function takeEffect({ refresh }: PlanDeps): Promise<void> {
     );
 }
 
-async function takeBack({ paths, clock, controls, refresh }: PlanDeps, tool: string): Promise<void> {
-  const removed = await changeConfig(paths, (text) => removeTool(text, tool), clock);
+/** To the text before, unless the file was edited since. */
+async function takeBack(
+  { paths, clock, controls, refresh }: PlanDeps,
+  tool: string,
+  { before, after }: { readonly before: string; readonly after: string },
+): Promise<void> {
+  const restored = await saveConfig(paths, after, before, clock);
+  const removed = restored.ok ? restored : await changeConfig(paths, (text) => removeTool(text, tool), clock);
   if (!removed.ok)
     controls.log.error({ tool }, `the new tool has no key, and could not be removed: ${withNext(removed)}`);
   await refresh();
