@@ -25,6 +25,7 @@ import { IndexError, openIndexForReading } from "../../src/usage/index/database.
 import type { Ask } from "../../src/usage/index/indexer.ts";
 import { answerQuestion } from "../../src/usage/reports/questions.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
+import { longTest } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { freePort } from "../doubles/listen.ts";
@@ -384,28 +385,32 @@ t.test("an unused port closes, but not under an open page", async (t) => {
   t.match((await made.open("test")).url, /^http:\/\/localhost:\d+\/$/, "and opens again");
 });
 
-t.test("a page that was behind gets the current state once it reads again, and no older one", async (t) => {
-  const clock = heldClock();
-  let asked = 0;
-  const status = async () => {
-    asked += 1;
-    // So large that the connection cannot take two of them.
-    return { tools: [], machine: {}, uptime_s: 0, pid: asked, pad: "x".repeat(20_000_000) };
-  };
-  const { made } = dashboard(t, 60_000, clock, { status });
-  const slow = await (await visitWith(await made.open("test"))).follow();
-  await until("it is there", () => slow.last("now") !== undefined);
-  slow.answer.pause();
-  const states = 5;
-  for (let next = asked + 1; next <= states; next += 1) {
-    clock.pass(1000);
-    await until("the status is read again", () => asked === next);
-  }
-  slow.answer.resume();
-  await until("it knows", () => slow.last("now")?.status.pid === states);
-  t.ok(slow.events.filter(({ name }) => name === "now").length < states, "what it missed was not kept");
-  slow.end();
-});
+longTest(
+  t,
+  "a page that was behind gets the current state once it reads again, and no older one",
+  async (t) => {
+    const clock = heldClock();
+    let asked = 0;
+    const status = async () => {
+      asked += 1;
+      // So large that the connection cannot take three of them.
+      return { tools: [], machine: {}, uptime_s: 0, pid: asked, pad: "x".repeat(8_000_000) };
+    };
+    const { made } = dashboard(t, 60_000, clock, { status });
+    const slow = await (await visitWith(await made.open("test"))).follow();
+    await until("it is there", () => slow.last("now") !== undefined);
+    slow.answer.pause();
+    const states = 5;
+    for (let next = asked + 1; next <= states; next += 1) {
+      clock.pass(1000);
+      await until("the status is read again", () => asked === next);
+    }
+    slow.answer.resume();
+    await until("it knows", () => slow.last("now")?.status.pid === states);
+    t.ok(slow.events.filter(({ name }) => name === "now").length < states, "what it missed was not kept");
+    slow.end();
+  },
+);
 
 t.test("the machine's memory is read at most once in ten seconds", async (t) => {
   const clock = heldClock();
