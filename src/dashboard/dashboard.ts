@@ -7,6 +7,7 @@ import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import { MINUTE_MS } from "../core/units.ts";
+import { SidePortRetry } from "../proxy/server.ts";
 import { WaitingActions } from "./actions/waiting.ts";
 import { Bookmarks, bookmarkProblem } from "./bookmarks/bookmarks.ts";
 import type { DashboardDeps } from "./deps.ts";
@@ -38,9 +39,7 @@ export class Dashboard {
   readonly #sessionFile: string | null;
   readonly #upkeepTimer: NodeJS.Timeout;
   #server: OpenServer | null = null;
-  #retryTimer: NodeJS.Timeout | null = null;
-  /** Why the port is not open although it should be. */
-  #problem: string | null = null;
+  readonly #retry: SidePortRetry;
   #restored = false;
   #stopped = false;
   /** Opening and closing must not overlap. */
@@ -62,6 +61,7 @@ export class Dashboard {
     });
     this.#api = new Api(deps, this.#sessions, this.confirmations, this.bookmarks);
     this.#files = readPageFiles();
+    this.#retry = new SidePortRetry("the dashboard", deps.log, () => this.applyConfig(), timing.retryMs);
     // While the daemon restarts, another user could take the port and receive a page's token. Where the user of a
     // connection is unknown, tokens must not be valid after that.
     this.#sessionFile = deps.peers.supported ? join(deps.paths.run, "dashboard-sessions.json") : null;
@@ -96,19 +96,20 @@ export class Dashboard {
       const { when, listen } = this.#settings();
       if (when === "never" || !this.#server?.isOn(listen))
         await this.#closeAndEndSessions("the configuration changed");
-      if (when !== "always") this.#problem = null;
-      else await this.#openPort().catch((error) => this.#retryLater(errorMessage(error)));
+      if (when !== "always") this.#retry.end();
+      else await this.#openPort().catch((error) => this.#retry.later(errorMessage(error)));
     });
   }
 
   status(): DashboardStatus {
-    return { mode: this.#settings().when, address: this.#server?.url ?? null, why: this.#problem };
+    return { mode: this.#settings().when, address: this.#server?.url ?? null, why: this.#retry.problem };
   }
 
   /** The session file stays, so that open pages continue if the daemon is back soon. */
   stop(): Promise<void> {
     this.#stopped = true;
     this.confirmations.stop();
+    this.#retry.end();
     clearInterval(this.#upkeepTimer);
     return this.#turn.run(async () => {
       await this.#saveSessions();
@@ -152,18 +153,9 @@ export class Dashboard {
     if (this.#files === null)
       throw new Error("this keybearer was built without the dashboard → npm run build, then restart it");
     this.#server = await openServer(this.#settings().listen, this.#api, this.#files);
-    this.#problem = null;
+    this.#retry.end();
     this.#sessions.touch();
     return this.#server;
-  }
-
-  #retryLater(problem: string): void {
-    const { log } = this.#deps;
-    if (problem !== this.#problem) log.error(`could not open the dashboard: ${problem}`);
-    this.#problem = problem;
-    if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
-    const retry = () => background(this.applyConfig(), log, "opening the dashboard");
-    this.#retryTimer = setTimeout(retry, this.#timing.retryMs).unref();
   }
 
   async #upkeep(): Promise<void> {
@@ -186,7 +178,6 @@ export class Dashboard {
   async #close(reason: string): Promise<void> {
     const server = this.#server;
     this.#server = null;
-    if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
     this.#sessions.endAll();
     await this.#removeRedirects();
     if (server === null) return;

@@ -1,9 +1,9 @@
 import type { Metrics as MetricsConfig } from "../config/schema.ts";
 import type { MetricsStatus } from "../control/status.ts";
-import { background } from "../core/background.ts";
 import { errorCode, errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
+import { SidePortRetry } from "../proxy/server.ts";
 import type { Exporter } from "./exporter.ts";
 import type { GaugeDeps } from "./gauges.ts";
 import { MetricsServer } from "./server.ts";
@@ -22,18 +22,15 @@ const RETRY_MS = 10_000;
  */
 export class Metrics {
   readonly #deps: MetricsDeps;
-  readonly #retryMs: number;
   #exporter: Exporter | null = null;
   #server: MetricsServer | null = null;
-  #retryTimer: NodeJS.Timeout | null = null;
-  /** Why the port is not open although it should be. */
-  #problem: string | null = null;
+  readonly #retry: SidePortRetry;
   #isStopped = false;
   #lastTask: Promise<unknown> = Promise.resolve();
 
   constructor(deps: MetricsDeps, retryMs = RETRY_MS) {
     this.#deps = deps;
-    this.#retryMs = retryMs;
+    this.#retry = new SidePortRetry("the port of the metrics", deps.log, () => this.applyConfig(), retryMs);
   }
 
   /** Counts what happens; null: `metrics:` is off. It stays the same while only the port or the token change. */
@@ -45,17 +42,17 @@ export class Metrics {
   applyConfig(): Promise<void> {
     return this.#inTurn(async () => {
       const wanted = this.#isStopped ? null : this.#deps.snapshot().config.metrics;
-      if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
-      this.#problem = null;
       if (this.#server !== null && !this.#server.isOn(wanted?.listen ?? null)) await this.#close();
       if (wanted === null) {
+        this.#retry.end();
         this.#exporter = null;
         return;
       }
       try {
         await this.#open(wanted);
+        this.#retry.end();
       } catch (error) {
-        this.#retryLater(describe(error));
+        this.#retry.later(describe(error));
       }
     });
   }
@@ -63,7 +60,7 @@ export class Metrics {
   /** null: `metrics:` is off. */
   status(): MetricsStatus | null {
     if (this.#deps.snapshot().config.metrics === null) return null;
-    return { address: this.#server?.url ?? null, why: this.#problem };
+    return { address: this.#server?.url ?? null, why: this.#retry.problem };
   }
 
   async stop(): Promise<void> {
@@ -91,15 +88,6 @@ export class Metrics {
     this.#server = null;
     await server?.close();
     this.#deps.log.info("closed the port of the metrics");
-  }
-
-  #retryLater(problem: string): void {
-    const { log } = this.#deps;
-    // Not at every attempt.
-    if (problem !== this.#problem) log.error(`could not open the port of the metrics: ${problem}`);
-    this.#problem = problem;
-    const retry = () => background(this.applyConfig(), log, "opening the port of the metrics");
-    this.#retryTimer = setTimeout(retry, this.#retryMs).unref();
   }
 
   /** Runs one task at a time: opening and closing must not overlap. */

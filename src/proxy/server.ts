@@ -80,6 +80,43 @@ export async function openSidePort(
   }
 }
 
+/** Tries again to open such a port, and logs each problem once. */
+export class SidePortRetry {
+  readonly #what: string;
+  readonly #log: Logger;
+  readonly #open: () => Promise<void>;
+  readonly #everyMs: number;
+  #timer: NodeJS.Timeout | undefined;
+  #problem: string | null = null;
+
+  /** @param what "the dashboard", in the log */
+  constructor(what: string, log: Logger, open: () => Promise<void>, everyMs: number) {
+    this.#what = what;
+    this.#log = log;
+    this.#open = open;
+    this.#everyMs = everyMs;
+  }
+
+  /** Why the port is not open although it should be. */
+  get problem(): string | null {
+    return this.#problem;
+  }
+
+  later(problem: string): void {
+    if (problem !== this.#problem) this.#log.error(`could not open ${this.#what}: ${problem}`);
+    this.#problem = problem;
+    clearTimeout(this.#timer);
+    const retry = () => background(this.#open(), this.#log, `opening ${this.#what}`);
+    this.#timer = setTimeout(retry, this.#everyMs).unref();
+  }
+
+  /** The port is open, or not wanted any more. */
+  end(): void {
+    this.#problem = null;
+    clearTimeout(this.#timer);
+  }
+}
+
 const OPTIONS = {
   insecureHTTPParser: false,
   // guard.ts checks Host, and its refusal has a message.
