@@ -1,3 +1,4 @@
+import { randomInt } from "node:crypto";
 import { existsSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
@@ -47,17 +48,30 @@ t.test("the program reports the taken port on stderr, and exits with 69", async 
   t.match(stderr, `127.0.0.1:${port} is taken by `);
 });
 
-/** Listens on these addresses with one port, or null where the machine lacks one. */
+/** Listens on these addresses with one port that is free on both, or returns null where the machine lacks one. */
 async function take(t: Test, hosts: readonly string[]): Promise<number | null> {
-  let port = 0;
-  for (const host of hosts) {
-    const server = await bind(host, port);
-    if (server === null) return null;
-    t.teardown(() => server.close());
-    const address = server.address();
-    if (typeof address === "object" && address !== null) port = address.port;
-  }
+  for (const host of hosts) if (!(await canBind(t, host, 0))) return null;
+  const port = await findFreePort();
+  for (const host of hosts) t.ok(await canBind(t, host, port), `${host}:${port} was free`);
   return port;
+}
+
+/** Below those that the system chooses from: it could give another test the same port on the other address. */
+async function findFreePort(): Promise<number> {
+  const hosts = (await isFree("::1", 0)) ? ["127.0.0.1", "::1"] : ["127.0.0.1"];
+  for (;;) {
+    const port = randomInt(20_000, 30_000);
+    const free: boolean[] = [];
+    for (const host of hosts) free.push(await isFree(host, port));
+    if (!free.includes(false)) return port;
+  }
+}
+
+async function isFree(host: string, port: number): Promise<boolean> {
+  const server = await bind(host, port);
+  if (server === null) return false;
+  await new Promise((resolve) => server.close(resolve));
+  return true;
 }
 
 async function canBind(t: Test, host: string, port: number): Promise<boolean> {
