@@ -150,6 +150,9 @@ function linkProgram() {
 /** Such as: # { total: 355, pass: 353, fail: 1, skip: 1 } */
 const TOTALS = /^# \{ (total: .*) \}$/m;
 
+/** To lay out a difference of a megabyte takes tap more than ten minutes. What failed is printed before it. */
+const REPORT_LIMIT = { timeout: 60_000, killSignal: "SIGKILL" };
+
 function isTest(file) {
   return file.endsWith(".tap");
 }
@@ -238,7 +241,7 @@ function report(ended) {
   const failed = ended.filter(({ ok }) => !ok).map(({ file }) => file);
   const failedTests = failed.filter(isTest);
   if (failedTests.length > 0)
-    spawnSync(TAP, ["--reporter=min", ...failedTests], { cwd: ROOT, stdio: "inherit" });
+    spawnSync(TAP, ["--reporter=min", ...failedTests], { cwd: ROOT, stdio: "inherit", ...REPORT_LIMIT });
   const counts = { pass: 0, fail: 0, skip: 0 };
   for (const { file } of ended.filter((each) => isTest(each.file))) {
     const text = readFileSync(file, "utf8");
