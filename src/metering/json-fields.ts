@@ -1,4 +1,4 @@
-import type { Chunks } from "./chunks.ts";
+import { type Chunks, endOfString } from "./chunks.ts";
 
 /** A field of a JSON object, and where its value is in the bytes. */
 export interface JsonField {
@@ -34,7 +34,7 @@ const NONE = -1;
  * (gateways differ in which one they take), and where in the bytes a value is. With the position a field can be added while
  * all other bytes stay as they are. Inside the values, only quotes, brackets and the characters between them are checked.
  *
- * It is also faster than JSON.parse (Node 20): 100 KB of source code take 25 µs instead of 600, of prose 10 instead of 125.
+ * It is also faster than JSON.parse (Node 20): 100 KB of source code take 80 µs instead of 600, of prose 10 instead of 125.
  * @param begin where the object begins. Whatever follows it is ignored. Default: the body is one object and nothing else,
  *   except white space and a byte order mark.
  * @returns null if it is not an object, or broken.
@@ -95,29 +95,47 @@ function skipSpace(body: Chunks, from: number): number {
 }
 
 function skipValue(body: Chunks, begin: number): number {
+  const first = body.at(begin) ?? 0;
+  if (first === QUOTE) return body.endOfString(begin);
+  if (first === OPEN_OBJECT || first === OPEN_LIST) return skipNested(body, begin);
+  let at = begin;
+  while (isScalar(body.at(at) ?? 0)) at += 1;
+  return at === begin ? NONE : at;
+}
+
+/** Skips an object or a list. One loop for each chunk: with calls to `body`, 100 KB of source code take 97 µs instead of 80. */
+function skipNested(body: Chunks, begin: number): number {
   const closers: number[] = [];
   let at = begin;
-  do {
-    const byte = body.at(at) ?? 0;
-    if (byte === QUOTE) {
-      at = body.endOfString(at);
-      if (at === NONE) return NONE;
-      continue;
+  while (body.seek(at)) {
+    const { text, begin: textBegin } = body;
+    let i = at - textBegin;
+    at = textBegin + text.length;
+    while (i < text.length) {
+      const byte = text.charCodeAt(i);
+      if (byte === QUOTE) {
+        const end = endOfString(text, i);
+        if (end === NONE) {
+          at = body.endOfString(textBegin + i);
+          break;
+        }
+        i = end;
+        continue;
+      }
+      i += 1;
+      if (byte === OPEN_OBJECT || byte === OPEN_LIST) {
+        if (closers.length === MAX_DEPTH) return NONE;
+        closers.push(byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_LIST);
+      } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
+        if (closers.pop() !== byte) return NONE;
+        if (closers.length === 0) return textBegin + i;
+      } else if (byte !== COMMA && byte !== COLON && !isSpace(byte) && !isScalar(byte)) {
+        // Lenient readers disagree about anything else. gjson, common in gateways, takes parentheses for brackets.
+        return NONE;
+      }
     }
-    at += 1;
-    if (byte === OPEN_OBJECT || byte === OPEN_LIST) {
-      if (closers.length === MAX_DEPTH) return NONE;
-      closers.push(byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_LIST);
-    } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
-      if (closers.pop() !== byte) return NONE;
-    } else if (isScalar(byte)) {
-      while (isScalar(body.at(at) ?? 0)) at += 1;
-    } else if (closers.length === 0 || (byte !== COMMA && byte !== COLON && !isSpace(byte))) {
-      // Lenient readers disagree about anything else. gjson, common in gateways, takes parentheses for brackets.
-      return NONE;
-    }
-  } while (closers.length > 0);
-  return at;
+  }
+  return NONE;
 }
 
 function isSpace(byte: number): boolean {
