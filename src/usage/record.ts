@@ -432,13 +432,36 @@ export function atOnce({
 
 function setFields(record: object, columns: readonly Column[], fields: JsonObject): void {
   const values = record as Record<string, unknown>;
-  for (const { name, type, fallback } of columns) {
-    const value = fields[name];
-    if (type === "text") values[name] = typeof value === "string" ? withoutNul(value) : fallback;
-    else if (type === "integer") values[name] = wholeNumber(value) ?? fallback;
-    else if (type === "real") values[name] = Number.isFinite(value) ? value : fallback;
-    else if (type === "boolean") values[name] = typeof value === "boolean" ? value : null;
-    else values[name] = textsIn(value);
+  for (const column of columns) values[column.name] = wellTyped(column, fields[column.name]);
+}
+
+/**
+ * The same as recordOfFields(), but the fields themselves become the record. In a line that keybearer wrote nearly all of them
+ * are as they should be, and copying them takes 3 µs of the index's 40.
+ */
+export function recordFromLine(fields: JsonObject): UsageRecord {
+  const record: object = Object.assign(fields, OWN_REQUEST);
+  const values = record as Record<string, unknown>;
+  for (const column of OWN_COLUMNS) {
+    const value = values[column.name];
+    const typed = wellTyped(column, value);
+    if (typed !== value) values[column.name] = typed;
+  }
+  return record as UsageRecord;
+}
+
+function wellTyped({ type, fallback }: Column, value: unknown): unknown {
+  switch (type) {
+    case "text":
+      return typeof value === "string" ? withoutNul(value) : fallback;
+    case "integer":
+      return wholeNumber(value) ?? fallback;
+    case "real":
+      return Number.isFinite(value) ? value : fallback;
+    case "boolean":
+      return typeof value === "boolean" ? value : null;
+    case "json":
+      return textsIn(value);
   }
 }
 

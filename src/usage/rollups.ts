@@ -60,15 +60,19 @@ export const SERIES = [
   "answered",
 ] as const satisfies readonly (keyof Series)[];
 
-/** The finished records of one series in one quarter hour, added up. */
-export interface Rollup extends Series {
+/** What distinguishes a rollup from all others. */
+export interface RollupPlace extends Series {
   readonly quarter: number;
+}
+
+/** The finished records of one series in one quarter hour, added up. */
+export interface Rollup extends RollupPlace {
   readonly sums: Sums;
   readonly firstBytes: Histogram;
 }
 
-/** The rollup that a finished record belongs to, without any records. */
-export function emptyRollup(record: UsageRecord): Rollup {
+/** Of the rollup that a finished record belongs to. */
+export function rollupPlace(record: UsageRecord): RollupPlace {
   return {
     quarter: quarterOf(record.started_at),
     tool: record.tool ?? "",
@@ -81,9 +85,16 @@ export function emptyRollup(record: UsageRecord): Rollup {
     branch: record.branch ?? "",
     token: record.token ?? "",
     answered: otherAnswered(record),
-    sums: emptySums(),
-    firstBytes: new Map(),
   };
+}
+
+export function isSamePlace(one: RollupPlace, other: RollupPlace): boolean {
+  return one.quarter === other.quarter && SERIES.every((name) => one[name] === other[name]);
+}
+
+/** Without any records. */
+export function emptyRollup(place: RollupPlace): Rollup {
+  return { ...place, sums: emptySums(), firstBytes: new Map() };
 }
 
 function otherAnswered({ model, model_answered }: UsageRecord): string {
@@ -92,7 +103,7 @@ function otherAnswered({ model, model_answered }: UsageRecord): string {
 
 /** The rollup of a single record. */
 export function rollUp(record: UsageRecord): Rollup {
-  const rollup = emptyRollup(record);
+  const rollup = emptyRollup(rollupPlace(record));
   addRecord(rollup, record, 1);
   return rollup;
 }

@@ -7,7 +7,7 @@ import { COLUMN_DEFINITIONS } from "../record.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
 /** The version of the tables below. An index of another version is rebuilt. */
-const VERSION = 11;
+const VERSION = 12;
 /** "kbix" in SQLite's header, which another program's database does not have. */
 const APPLICATION_ID = 0x6b626978;
 

@@ -5,7 +5,14 @@ import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
 import type { ToolCarry } from "../../limits/limiter.ts";
 import type { CarriedSession, SessionLift, SessionStop } from "../../limits/sessions.ts";
 import type { Counted, CountedWindow } from "../../limits/windows.ts";
-import { type Opening, openingOfFields, recordOfFields, type UsageRecord, wholeNumber } from "../record.ts";
+import {
+  type Opening,
+  openingOfFields,
+  recordFromLine,
+  recordOfFields,
+  type UsageRecord,
+  wholeNumber,
+} from "../record.ts";
 
 /*
  * The lines of the journal. Each is one JSON object; docs/usage-log.md describes them for other programs. A line about a
@@ -204,7 +211,7 @@ export function parseLine(text: string): Line | null {
       return hasRecord(fields) ? Object.assign(openingOfFields(fields), { kind: "open" as const }) : null;
     case "close": {
       if (!hasRecord(fields)) return null;
-      const record = recordOfFields(fields);
+      const record = recordFromLine(fields);
       return record.end === null ? null : Object.assign(record, { kind: "close" as const });
     }
     case "refusals":

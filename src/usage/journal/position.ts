@@ -54,8 +54,8 @@ export function holdsMark(file: JournalFile, { offset, mark }: Position): boolea
   return markAt(file.path, offset) === mark;
 }
 
-/** Long enough to hold the id of the last record. The index hashes the file in blocks of this size: with 1 KB, 2 µs of a record. */
-export const MARK_BYTES = 8192;
+/** Long enough to hold the id of the last record. */
+const MARK_BYTES = 8192;
 
 /**
  * A hash of what is in a file before an offset. (An inode would not do: a file that replaces a deleted one often gets the
