@@ -45,12 +45,14 @@ export class Chunks {
     const end = endOfString(this.#text, begin - this.#begin);
     if (end !== -1) return this.#begin + end;
     // It ends in a later chunk.
-    for (let next = this.#begin + this.#text.length; this.seek(next); next = this.#begin + this.#text.length) {
+    let next = this.#begin + this.#text.length;
+    while (this.seek(next)) {
       let quote = this.#text.indexOf('"');
       while (quote !== -1) {
         if (!this.#isEscaped(next + quote)) return next + quote + 1;
         quote = this.#text.indexOf('"', quote + 1);
       }
+      next += this.#text.length;
     }
     return -1;
   }
