@@ -5,6 +5,7 @@ import { Tail } from "../control/tail.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
+import { TickShape } from "../core/tick-shape.ts";
 import { createTicker } from "../core/ticker.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
@@ -225,5 +226,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     prober,
     notifier,
     tail: new Tail(),
+    // Held for as long as the daemon runs.
+    tickShape: new TickShape(),
   };
 }
