@@ -48,8 +48,12 @@ export class Connection {
     });
   }
 
+  /**
+   * With a reset: thousands of connections that were closed otherwise stay in the kernel's table for a minute, which nobody's machine
+   * has, and keybearer looks up there whose a new connection is.
+   */
   close(): void {
-    this.#socket?.destroy();
+    this.#socket?.resetAndDestroy();
   }
 
   async #connect(): Promise<Socket> {
