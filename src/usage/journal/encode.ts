@@ -15,7 +15,7 @@ export class SharedFields {
   #caller = "";
 
   encode(opening: Opening): string {
-    if (this.#last === null || !isSameCaller(this.#last, opening)) this.#caller = encodeCaller(opening);
+    if (this.#last === null || !isSameCaller(this.#last, opening)) this.#caller = inBytes(encodeCaller(opening));
     this.#last = opening;
     return (
       `,"id":${text(opening.id)},"started_at":${number(opening.started_at)}${this.#caller}` +
@@ -111,6 +111,14 @@ function text(value: string | null): string {
   if (PLAIN.test(value)) return `"${value}"`;
   const isFingerprint = value.startsWith("…") && PLAIN.test(value.slice(1));
   return isFingerprint ? `"\\u2026${value.slice(1)}"` : inAscii(JSON.stringify(value));
+}
+
+/**
+ * The same text with one byte per character. V8 keeps two for what was cut out of "…wxyz", and then for every line that has it, which
+ * takes 4 µs more of a request.
+ */
+function inBytes(ascii: string): string {
+  return Buffer.from(ascii, "latin1").toString("latin1");
 }
 
 /** NaN and Infinity become null, as with JSON.stringify. */
