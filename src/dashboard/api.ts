@@ -56,7 +56,9 @@ export interface ToolSession extends SessionStatus {
   /** The folder it works in; null: unknown. */
   readonly project: string | null;
   readonly branch: string | null;
-  /** When its last request began; null: the log has none, or cannot be read. So of the next two. */
+  /** null: the log has none, or cannot be read. So of the next three. */
+  readonly started_at: number | null;
+  /** When its last request began. */
   readonly last_at: number | null;
   /** That have ended. */
   readonly requests: number | null;

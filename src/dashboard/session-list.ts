@@ -5,6 +5,7 @@ import type { ToolSession } from "./api.ts";
 const NOT_LOGGED = {
   project: null,
   branch: null,
+  started_at: null,
   last_at: null,
   requests: null,
   cost_microdollars: null,

@@ -39,7 +39,11 @@ export function Ago({ at }: { readonly at: number | null }) {
   const { t } = useFrame();
   const time = useTime();
   if (at === null) return <>{t("tools.last-use.never")}</>;
-  return <span title={localTime(at)}>{agoInWords(at, time, t)}</span>;
+  return (
+    <span class="ago" title={localTime(at)}>
+      {agoInWords(at, time, t)}
+    </span>
+  );
 }
 
 interface CopyProps {

@@ -27,10 +27,14 @@ interface Row extends ToolSession {
 export function Sessions({ title, aside, empty, sessions, running, hasTools }: SessionsProps) {
   const { t } = useFrame();
   const time = useTime(1000);
-  const rows = sessions.map((one) => ({
-    ...one,
-    calls: running.filter(({ tool, session }) => tool === one.tool && session === one.session),
-  }));
+  // The newest first: in an order by last use each request would move them.
+  const beganAt = ({ started_at: at }: ToolSession) => at ?? Number.MAX_SAFE_INTEGER;
+  const rows = sessions
+    .toSorted((a, b) => beganAt(b) - beganAt(a))
+    .map((one) => ({
+      ...one,
+      calls: running.filter(({ tool, session }) => tool === one.tool && session === one.session),
+    }));
   const columns: Column<Row>[] = [
     column(t(hasTools ? "sessions.tool" : "usage.by.session"), ({ tool, session }) => (
       <>

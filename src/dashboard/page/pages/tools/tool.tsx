@@ -64,10 +64,10 @@ export function ToolView({ tool, now }: ToolViewProps) {
         </p>
         <div class="row">
           <h1>{name}</h1>
-          <ToolState tool={tool} />
           <a href={hrefOf("usage", new URLSearchParams({ tool: name }))}>
             {t("tools.usage", { n: requests, cost: today === null ? dollars(0) : costOfDay(today) })}
           </a>
+          <ToolState tool={tool} />
         </div>
         {why === null ? null : <p class="small">{why}</p>}
         <NextStep text={next} />
