@@ -527,6 +527,7 @@ export const EN = {
   "usage.chart.label": "{measure} by {bin}, by {by}, {from} to {to}",
   "usage.chart.empty": "Nothing is recorded in this period that fits the filters.",
   "usage.chart.zone": "days and hours in {zone}",
+  "usage.first": "The table has the first {n} of {total} names; the sums have all of them.",
   "usage.unpriced":
     "No price is known for {models}, so no sum contains its cost. Set it under `prices:` in config.yaml.",
   "usage.unmetered":

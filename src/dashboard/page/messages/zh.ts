@@ -489,6 +489,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "usage.chart.label": "{from} 至 {to}，每{bin}的{measure}，按{by}",
   "usage.chart.empty": "这段时间没有符合筛选的记录。",
   "usage.chart.zone": "日期和钟点按 {zone}",
+  "usage.first": "表格列出前 {n} 个名称，共 {total} 个；合计包含全部。",
   "usage.unpriced": "不知道 {models} 的价格：它的费用不在任何合计中。请在 config.yaml 的 `prices:` 下设置。",
   "usage.unmetered": "有 {n} 个请求的 token 数未知，费用因此也未知。",
   "usage.table": "按{by}合计",

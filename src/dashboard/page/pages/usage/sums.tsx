@@ -65,6 +65,8 @@ export function Sums({ chart, before, view, onChange }: SumsProps) {
       </div>
       {chart.rows.length === 0 ? null : (
         <Table
+          // Other names are folded again.
+          key={by}
           caption={t("usage.table", { by: t(`usage.by.${by}`) })}
           columns={columns}
           rows={chart.rows}
@@ -83,8 +85,11 @@ export function Sums({ chart, before, view, onChange }: SumsProps) {
 function Notes({ chart }: { readonly chart: UsageChart }) {
   const { t } = useFrame();
   const models = chart.unpriced.map(({ model }) => model || t("usage.nameless.model"));
+  const listed = chart.rows.length;
+  const names = chart.series.length + (chart.others?.names ?? 0);
   return (
     <div class="muted small">
+      {listed === names ? null : <p>{t("usage.first", { n: exact(listed), total: exact(names) })}</p>}
       {models.length === 0 ? null : (
         <p>
           <Text id="usage.unpriced" values={{ models: models.join(", ") }} />
