@@ -10,6 +10,7 @@ import { freshToken } from "../doubles/daemon-under-test.ts";
 import type { DashboardSetup } from "../doubles/dashboard-setup.ts";
 import { type Caller, consoleKey, controlOf } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
+import type { Hands } from "./browser-hands.ts";
 import { digitsFor } from "./browser-visit.ts";
 
 /* Every action that a page can ask for, done on the page. Each case begins with the same config.yaml. */
@@ -19,6 +20,8 @@ export interface Stage {
   readonly page: Page;
   /** A tool of these cases alone. */
   readonly agent: Caller;
+  /** The same, for the case that makes its key useless. */
+  readonly worn: Caller;
   readonly dialog: Locator;
   /** config.yaml as it is at the beginning of each case. */
   readonly start: string;
@@ -27,30 +30,34 @@ export interface Stage {
   status(): Promise<Status>;
   /** Opens the page of the agent, or another one. */
   open(hash?: string): Promise<void>;
-  press(name: string | RegExp): Promise<void>;
+  press(name: string | RegExp, role?: "button" | "link"): Promise<void>;
   fill(label: string, text: string): Promise<void>;
+  /** Chooses the option of a field by its value. */
+  choose(label: string, value: string): Promise<void>;
   /** Agrees in the dialog, with the digits that the terminal prints if it asks for them. */
   agree(): Promise<void>;
+  /** Closes the dialog. The focus must be back where it was. */
   close(): Promise<void>;
-  /** A request of the agent: its status, or why it was refused. */
-  ask(session?: string): Promise<string | number>;
+  /** A request of the agent, or of another tool: its status, or why it was refused. */
+  ask(session?: string, caller?: Caller): Promise<string | number>;
 }
 
 const AGENT_LIMITS =
   "limits: { spend: $5/day, requests: 100/hour, session: { requests: 3 } }, quota: $50, expires: 2031-01-01";
 
-/** Adds two tools for these cases to config.yaml: one with limits, and one at a gateway that can be moved. */
-export async function prepareActions(scene: DashboardSetup, page: Page): Promise<Stage> {
+/** Adds tools for these cases to config.yaml: one with limits, one whose key can be useless, one at a gateway that can be moved. */
+export function prepareActions(scene: DashboardSetup, page: Page): (hands: Hands) => Stage {
   const agent = { name: "agent", key: consoleKey(), ...freshToken() };
   const mover = { name: "mover", key: consoleKey(), ...freshToken() };
-  scene.console.addKey(agent);
+  const worn = { name: "worn", key: consoleKey(), ...freshToken() };
+  for (const each of [agent, worn]) scene.console.addKey(each);
   const toolOf = ({ name, key, hash }: Caller, gateway: string, more: string) =>
     `  ${name}: { gateway: ${gateway}, key: ${key}, token: "${hash}", ${more} }`;
   const start = scene.config
     .replace("gateways:\n", `gateways:\n  side: { base_url: "http://localhost:9/v1" }\n`)
     .replace(
       "tools:\n",
-      `tools:\n${toolOf(agent, "main", AGENT_LIMITS)}\n${toolOf(mover, "side", "limits: {}")}\n`,
+      `tools:\n${toolOf(agent, "main", AGENT_LIMITS)}\n${toolOf(worn, "main", "limits: {}")}\n${toolOf(mover, "side", "limits: {}")}\n`,
     );
   const { socket, config } = scene.under().paths;
   const dialog = page.getByRole("dialog");
@@ -62,14 +69,19 @@ export async function prepareActions(scene: DashboardSetup, page: Page): Promise
     await scene.under().save(start);
     await until("config.yaml is read", async () => (await status()).config.revision > revision);
   };
+  const field = (label: string) => dialog.getByLabel(label, { exact: true });
+  const button = (name: string | RegExp, role: "button" | "link") =>
+    page.getByRole(role, { name, exact: typeof name === "string" });
   const close = async () => {
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
+    await until("the focus is where it was", () => page.evaluate(IS_BACK));
   };
-  return {
+  return (hands) => ({
     scene,
     page,
     agent,
+    worn,
     dialog,
     start,
     text,
@@ -81,21 +93,26 @@ export async function prepareActions(scene: DashboardSetup, page: Page): Promise
       await page.goto(`${scene.origin}/${hash}`);
       await page.locator("main h1").waitFor();
     },
-    press: (name) => page.getByRole("button", { name, exact: typeof name === "string" }).click(),
-    fill: (label, typed) => dialog.getByLabel(label, { exact: true }).fill(typed),
+    async press(name, role = "button") {
+      const target = button(name, role);
+      if ((await dialog.count()) === 0) await target.first().evaluate(noteOpener);
+      await hands.press(target);
+    },
+    fill: (label, typed) => hands.fill(field(label), typed),
+    choose: (label, value) => hands.choose(field(label), value),
     async agree() {
       await dialog.getByRole("button", { name: "do it" }).waitFor();
-      const digits = dialog.getByLabel("The six digits");
-      if ((await digits.count()) > 0) await digits.fill(await digitsFor(scene));
-      await dialog.getByRole("button", { name: "do it" }).click();
+      const digits = field(DIGITS);
+      if ((await digits.count()) > 0) await hands.fill(digits, await digitsFor(scene));
+      await hands.press(dialog.getByRole("button", { name: "do it" }));
       await dialog.getByText("Done.").waitFor();
     },
     close,
-    async ask(session) {
+    async ask(session, caller = agent) {
       const answer = await fetch(`${scene.under().url}/v1/chat/completions`, {
         method: "POST",
         headers: {
-          authorization: `Bearer ${agent.token}`,
+          authorization: `Bearer ${caller.token}`,
           "content-type": "application/json",
           ...(session === undefined ? {} : { "x-claude-code-session-id": session }),
         },
@@ -104,8 +121,18 @@ export async function prepareActions(scene: DashboardSetup, page: Page): Promise
       await answer.text();
       return answer.headers.get("x-keybearer-refusal") ?? answer.status;
     },
-  };
+  });
 }
+
+const DIGITS = "The six digits that it prints";
+
+/** Runs in the page. */
+function noteOpener(element: unknown): void {
+  Object.assign(globalThis, { opened: element });
+}
+
+/** What opened the dialog may be gone with it. */
+const IS_BACK = "!window.opened?.isConnected || document.activeElement === window.opened";
 
 interface Case {
   readonly kinds: readonly Action["kind"][];
@@ -210,7 +237,7 @@ export const FIRST_CASES: readonly Case[] = [
       t.equal(await dialog.getByLabel("tokens", { exact: true }).inputValue(), "1M/day");
       await stage.close();
       await press("give more once");
-      await dialog.getByLabel("limit", { exact: true }).selectOption("spend");
+      await stage.choose("limit", "spend");
       await fill("how many dollars more", "-1");
       await press("continue");
       await dialog.getByText("Write an amount of dollars above zero").waitFor();
@@ -220,7 +247,7 @@ export const FIRST_CASES: readonly Case[] = [
   },
 ];
 
-/** For the long suite. */
+/** For the long suite, by the keyboard alone. */
 export const MORE_CASES: readonly Case[] = [
   {
     kinds: ["set"],
@@ -270,7 +297,7 @@ export const MORE_CASES: readonly Case[] = [
       };
       await stage.open();
       await press("give more once");
-      await page.getByLabel("limit", { exact: true }).selectOption("spend");
+      await stage.choose("limit", "spend");
       await fill("how many dollars more", "1.50");
       await press("continue");
       await stage.agree();
@@ -299,7 +326,7 @@ export const MORE_CASES: readonly Case[] = [
       await press("continue");
       // Then it waits, and is the newest.
       await dialog.getByLabel("The six digits").waitFor();
-      await dialog.getByLabel("The six digits").fill(await digitsFor(scene));
+      await fill(DIGITS, await digitsFor(scene));
       const waiting = await controlOf<WaitingAction[]>(socket, "GET", "/confirmations");
       const ended = controlOf<ConfirmedAction>(socket, "GET", `/confirmed/${waiting.at(-1)?.id}`);
       await press("do it");
@@ -313,8 +340,9 @@ export const MORE_CASES: readonly Case[] = [
       await stage.close();
       await press(/^revoke laptop$/);
       await stage.agree();
+      await page.locator(".tool-tokens tr", { hasText: "laptop" }).waitFor({ state: "detached" });
       await stage.close();
-      await page.getByRole("button", { name: "revoke laptop" }).waitFor({ state: "detached" });
+      await page.locator("main:focus").waitFor();
       t.notOk(text().includes(hashToken(token ?? "")));
       t.ok(text().includes(stage.agent.hash), "the other one stays");
       t.not(text(), start, "as a list");
@@ -324,7 +352,7 @@ export const MORE_CASES: readonly Case[] = [
     kinds: ["stop-session", "allow-session", "give-session"],
     title: "a session is stopped, allowed, and given more",
     async run(t, stage) {
-      const { scene, page, dialog, press, fill } = stage;
+      const { scene, page, press, fill } = stage;
       const { socket } = scene.under().paths;
       await stage.open();
       t.equal(await stage.ask("run-1"), 200);
@@ -339,7 +367,7 @@ export const MORE_CASES: readonly Case[] = [
       t.same([await stage.ask("run-1"), await stage.ask("run-1")], [200, 200]);
       t.equal(await stage.ask("run-1"), "session-limited");
       await press(/^give more once run-1$/);
-      await dialog.getByLabel("limit", { exact: true }).selectOption("requests");
+      await stage.choose("limit", "requests");
       await fill("how much more", "5");
       await press("continue");
       await stage.agree();
@@ -361,17 +389,17 @@ export const MORE_CASES: readonly Case[] = [
       await stage.open("#/tools");
       await press("add a tool");
       await fill("tool", "zed");
-      await dialog.getByLabel("gateway", { exact: true }).selectOption("side");
+      await stage.choose("gateway", "side");
       await dialog.getByText("keybearer tools add zed --gateway side").first().waitFor();
-      await dialog.getByLabel("gateway", { exact: true }).selectOption("main");
-      await dialog.getByLabel("key", { exact: true }).selectOption("console");
+      await stage.choose("gateway", "main");
+      await stage.choose("key", "console");
       await fill("group", "default");
       await press("continue");
       await dialog.locator(".diff [data-kind='+']", { hasText: "zed" }).first().waitFor();
       await stage.agree();
       await stage.close();
       t.match(text(), /^ {2}zed:/m);
-      await page.getByRole("link", { name: "zed" }).click();
+      await press("zed", "link");
       await page.locator("h1", { hasText: "zed" }).waitFor();
       const before = await keyOf();
       t.not(before, null);
@@ -384,6 +412,58 @@ export const MORE_CASES: readonly Case[] = [
         .locator("section code", { hasText: after ?? "" })
         .first()
         .waitFor();
+    },
+  },
+  {
+    kinds: ["rotate"],
+    title: "a refused key is replaced from its card, which leads to the console, too",
+    async run(t, stage) {
+      const { scene, page, press, worn } = stage;
+      await stage.open("#/overview");
+      for (const held of scene.console.keys) if (held.key === worn.key) held.disabled = true;
+      t.equal(await stage.ask(undefined, worn), 401);
+      const card = page.locator(".card", { hasText: "main refuses the key of worn" });
+      await card.getByText("It answers").waitFor();
+      // The browser of these tests reaches no other address.
+      await page.evaluate(`addEventListener("click", (event) => {
+        const link = event.target.closest("a[target]");
+        if (link === null) return;
+        event.preventDefault();
+        window.followed = { href: link.href, target: link.target, rel: link.rel };
+      })`);
+      await press("open the console of main", "link");
+      t.strictSame(await page.evaluate("window.followed"), {
+        href: new URL(scene.console.url).href,
+        target: "_blank",
+        rel: "noreferrer",
+      });
+      await press("give worn a new key");
+      await stage.agree();
+      await card.waitFor({ state: "detached" });
+      await stage.close();
+      await page.locator("main:focus").waitFor();
+      t.equal(await stage.ask(undefined, worn), 200);
+    },
+  },
+  {
+    kinds: ["remember-browser", "revoke-browser"],
+    title: "this browser is remembered, and not any more",
+    async run(t, stage) {
+      const { press, fill, dialog, page } = stage;
+      await stage.open("#/events");
+      await press("bookmark");
+      await fill("name", "laptop");
+      await press("continue");
+      await dialog.getByText("+ browser laptop").waitFor();
+      await stage.agree();
+      await stage.close();
+      await press("bookmark");
+      await dialog.getByText("This browser is remembered as laptop").waitFor();
+      await press("revoke laptop");
+      await stage.agree();
+      await stage.close();
+      await page.locator("button:focus", { hasText: "bookmark" }).waitFor();
+      t.match(await controlOf(stage.scene.under().paths.socket, "GET", "/browsers"), { browsers: [] });
     },
   },
   {

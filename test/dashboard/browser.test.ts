@@ -12,8 +12,10 @@ import { FIRST_CASES, MORE_CASES, prepareActions } from "./browser-actions.ts";
 import { attacked, rebound } from "./browser-attacks.ts";
 import { opensAfterLostAnswer, opensByBookmark, revokesWithoutStorage } from "./browser-bookmark.ts";
 import { catchesUp, restsUnseen } from "./browser-gaps.ts";
+import { keyboardOf, MOUSE } from "./browser-hands.ts";
 import { isAccessible, needsSession, policyHolds, staysText, survives } from "./browser-hardships.ts";
-import { choosesLook, presses } from "./browser-manners.ts";
+import { choosesLook, connects, copies, presses, sorts } from "./browser-manners.ts";
+import { staysInPlace } from "./browser-steady.ts";
 import {
   arrives,
   clientsOf,
@@ -64,17 +66,23 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
     );
     await t.test("the foreign row comes first on the bill, below the alarm", (t) => showsTheBill(t, page));
     await t.test("the bill of a month is printed alone", (t) => printsTheMonth(t, page));
+    await t.test("nothing moves while requests come and go", (t) => staysInPlace(t, scene, page, sdk));
+    await t.test("every command has a button that copies it", (t) => copies(t, scene, page));
   });
   await t.test("markup and bidirectional controls stay text on every page", (t) => staysText(t, scene, page));
   await t.test("keys lead to the pages", (t) => presses(t, page));
+  await t.test("a column of the tools sorts them, by mouse and by keyboard", (t) => sorts(t, scene, page));
+  await t.test("a tool's page has the settings of a client", (t) => connects(t, scene, page));
   await t.test("language and theme are chosen for this browser", (t) => choosesLook(t, page));
   await t.test("axe finds nothing", (t) => isAccessible(t, scene, watch));
   t.strictSame(watch.complaints.slice(earlier), [], "the browser console has no errors");
   await t.test("what a person changes", async (t) => {
     const before = watch.complaints.length;
-    const stage = await prepareActions(scene, page);
-    for (const { title, run } of FIRST_CASES) await t.test(title, (t) => run(t, stage));
-    for (const { title, run } of MORE_CASES) await t.test(title, inLong, (t) => run(t, stage));
+    const stageFor = prepareActions(scene, page);
+    for (const { title, run } of FIRST_CASES) await t.test(title, (t) => run(t, stageFor(MOUSE)));
+    await t.test("by the keyboard alone", inLong, async (t) => {
+      for (const { title, run } of MORE_CASES) await t.test(title, (t) => run(t, stageFor(keyboardOf(page))));
+    });
     t.strictSame(
       watch.complaints.slice(before).filter((line) => !ANSWERED_NO.test(line)),
       [],
@@ -83,10 +91,7 @@ t.test("the dashboard in a browser", { skip }, async (t) => {
   });
   t.strictSame(
     [...new Set([...FIRST_CASES, ...MORE_CASES].flatMap(({ kinds }) => kinds))].sort(),
-    // Of browsers and their keys: browser-bookmark.ts.
-    Object.keys(ACTIONS)
-      .filter((kind) => !kind.endsWith("-browser"))
-      .sort(),
+    Object.keys(ACTIONS).sort(),
     "every action that a page can ask for has a case",
   );
   await t.test("interruptions", inLong, async (t) => {

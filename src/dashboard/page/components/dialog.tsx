@@ -19,7 +19,11 @@ export function Dialog({ title, onClose, children }: DialogProps) {
   useEffect(() => {
     const opener = document.activeElement;
     if (dialog.current?.open === false) dialog.current.showModal();
-    return () => (opener instanceof HTMLElement && opener.isConnected ? opener.focus() : undefined);
+    return () => {
+      // What it was opened by may be gone, as the row of a revoked token is.
+      const left = opener?.isConnected ? opener : document.querySelector("main");
+      if (left instanceof HTMLElement) left.focus();
+    };
   }, []);
   return (
     <dialog ref={dialog} aria-labelledby={heading} onClose={onClose}>
