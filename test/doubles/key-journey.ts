@@ -31,6 +31,7 @@ export async function prepareHome(
   await saveConfig(
     home,
     `listen: localhost:0
+dashboard: { listen: localhost:0 }
 gateways:
   main:
     base_url: ${gateway.baseUrl}

@@ -26,7 +26,7 @@ export function recordsIn(folder: string): UsageRecord[] {
         if (kind === "open" && known === undefined) records.set(line.id, recordOfFields({ ...line }));
         if ((kind === "head" || kind === "sent") && known?.end === null)
           records.set(line.id, { ...known, ...fields } as UsageRecord);
-        if (kind === "close" && known?.end == null) records.set(line.id, fields as UsageRecord);
+        if (kind === "close" && known?.end == null) records.set(line.id, recordOfFields({ ...line }));
         if (kind === "sibling" && known === undefined) records.set(line.id, fields as UsageRecord);
         if (line.kind !== "amend" && line.kind !== "sibling-amend") continue;
         const machine = line.kind === "amend" ? null : line.machine_id;

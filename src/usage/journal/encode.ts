@@ -15,7 +15,8 @@ export class SharedFields {
   #caller = "";
 
   encode(opening: Opening): string {
-    if (this.#last === null || !isSameCaller(this.#last, opening)) this.#caller = inBytes(encodeCaller(opening));
+    if (this.#last === null || !isSameCaller(this.#last, opening))
+      this.#caller = inBytes(encodeCaller(opening));
     this.#last = opening;
     return (
       `,"id":${text(opening.id)},"started_at":${number(opening.started_at)}${this.#caller}` +
