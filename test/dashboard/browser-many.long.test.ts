@@ -173,6 +173,7 @@ async function pages(t: Test, { page, usage }: Scene): Promise<void> {
     rows.getByRole("link").evaluateAll((links) => links.map((link) => link.getAttribute("href") ?? ""));
   const idOf = (href: string) => /record=(\w+)/.exec(href)?.[1] ?? "";
   await usage({ tool: "codex" });
+  await until("the first page is there", async () => (await rows.count()) === 50);
   const seen: string[] = [];
   for (let read = 0; read < 4; read += 1) {
     const ids = (await hrefs()).map(idOf);

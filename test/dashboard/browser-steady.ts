@@ -11,7 +11,7 @@ const TALL = { width: 1280, height: 2400 };
 
 interface Move {
   readonly what: string;
-  /** In a list whose newest comes first, an older one makes room for it. */
+  /** In a list whose newest comes first, an older one makes room for it; so does the foot of the page. */
   readonly inList: boolean;
   readonly right: number;
   readonly down: number;
@@ -28,7 +28,7 @@ const WATCH = `{
     const element = node?.nodeType === 1 ? node : node?.parentElement;
     return {
       what: (element?.outerHTML ?? "what is gone").slice(0, 120),
-      inList: element?.closest(".records tbody, .refusals li") != null,
+      inList: element?.closest(".records tbody, .refusals li, footer") != null,
       right: to.x - from.x,
       down: to.y - from.y,
     };
@@ -107,12 +107,13 @@ export async function staysInPlace(
   await calls();
   await page.setViewportSize(TALL);
   await page.reload();
+  await page.locator("main h1").waitFor();
   await open("#/overview", ".last-day .u-over");
   // Its first request of today moves those below it.
   const row = page.locator(".sessions tbody tr", { hasText: "writer" });
   await row.waitFor();
-  await page.evaluate(WATCH);
   await page.locator(".refusals li", { hasText: "unknown" }).first().waitFor();
+  await page.evaluate(WATCH);
   const streams = [await stream(), await stream()];
   await row.getByText("≈ 6").waitFor();
   await changes(".today", calls);

@@ -29,7 +29,8 @@ export function App({ parts }: { readonly parts: Parts }) {
   const [route, setRoute] = useState<Route>(() => routeOf(location.hash));
   const [opened, setOpened] = useState<Action | ActionForm | null>(null);
   const main = useRef<HTMLElement>(null);
-  useEffect(() => {
+  // At once: an address that changes meanwhile would not be noticed.
+  useLayoutEffect(() => {
     const read = () => setRoute(routeOf(location.hash));
     addEventListener("hashchange", read);
     return () => removeEventListener("hashchange", read);
