@@ -92,7 +92,7 @@ export async function staysInPlace(
     await until(`${selector} has changed`, async () => (await text(selector)) !== before);
   };
   const calls = async () => {
-    for (let call = 0; call < 12; call += 1) await (await scene.chat("codex", "priced")).text();
+    for (let call = 0; call < 3; call += 1) await (await scene.chat("codex", "priced")).text();
   };
   const open = async (hash: string, there: string) => {
     await page.goto(`${origin}/${hash}`);
