@@ -19,11 +19,13 @@ export function Dialog({ title, onClose, children }: DialogProps) {
   useEffect(() => {
     const opener = document.activeElement;
     if (dialog.current?.open === false) dialog.current.showModal();
-    return () => {
+    const giveBack = () => {
       // What it was opened by may be gone, as the row of a revoked token is.
       const left = opener?.isConnected ? opener : document.querySelector("main");
       if (left instanceof HTMLElement) left.focus();
     };
+    // Once it is gone: as long as it is open, nothing below it takes the focus.
+    return () => queueMicrotask(giveBack);
   }, []);
   return (
     <dialog ref={dialog} aria-labelledby={heading} onClose={onClose}>
