@@ -5,7 +5,8 @@ import { hashToken } from "../../src/core/token.ts";
 import { advised, command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
 
-const GATEWAY = "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: sk-of-codex } }\n";
+const GATEWAY =
+  "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: sk-of-codex } }\n";
 
 t.test("the token that metrics token makes is printed once, and reads the metrics", async (t) => {
   const home = await newHome(t);
