@@ -49,8 +49,8 @@ export class Connection {
   }
 
   /**
-   * With a reset: thousands of connections that were closed otherwise stay in the kernel's table for a minute, which nobody's machine
-   * has, and keybearer looks up there whose a new connection is.
+   * With a reset. A connection that is closed otherwise stays in the kernel's table for a minute, and keybearer searches that table
+   * for each new connection. Thousands of them are the bench's own doing.
    */
   close(): void {
     this.#socket?.resetAndDestroy();
